@@ -1,0 +1,103 @@
+"""What a run says about files: findings, per-file results, and the options that shaped them.
+
+These are the only things that cross from the migration into the reports, so they know neither syntax trees nor rules.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Severity(str, Enum):
+    """How a finding asks to be read (DESIGN: the words)."""
+
+    MIGRATED = "migrated"  # changed; the promises hold
+    REVIEW = "review"  # changed; look at what several processes mean here
+    MANUAL = "manual"  # a person must act; the place is left as it was
+    NOTE = "note"  # nothing to do, worth knowing
+    REFUSED = "refused"  # the whole script is left as it was
+
+
+class Status(str, Enum):
+    """What became of one file."""
+
+    MIGRATED = "migrated"  # changed, or would be
+    UNCHANGED = "unchanged"  # nothing to do
+    REFUSED = "refused"  # something to do, left whole; one finding says why
+    ERROR = "error"  # a fault of ours, contained; the file is untouched
+
+
+class Target(str, Enum):
+    """The package that migrated code imports."""
+
+    RUNTIME = "runtime"
+    ACCELERATE = "accelerate"
+
+    @property
+    def module(self) -> str:
+        """The import name: ``accelerate_runtime`` or ``accelerate``."""
+        return "accelerate_runtime" if self is Target.RUNTIME else "accelerate"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule's word on one place. ``line``/``column`` count from 1 in the file as it was (columns in characters)."""
+
+    code: str
+    rule: str
+    severity: Severity
+    line: int
+    column: int
+    end_line: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The settings of a run that change what a migration looks like.
+
+    ``select`` and ``ignore`` hold rule codes or prefixes of codes; an empty ``select`` means every rule.
+    """
+
+    target: Target = Target.RUNTIME
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """What became of one file: its bytes before, its bytes after (``None`` where nothing changes), and the findings.
+
+    ``launch_config`` is the text of the launch config that belongs beside the file, or ``None``.
+    """
+
+    path: str
+    status: Status
+    before: bytes
+    after: bytes | None = None
+    findings: tuple[Finding, ...] = ()
+    launch_config: str | None = None
+    encoding: str = field(default="utf-8")
+
+    def text_before(self) -> str:
+        """The file as text, undecodable bytes kept as surrogates; newlines as they are."""
+        return self.before.decode(self.encoding, "surrogateescape")
+
+    def text_after(self) -> str:
+        """The migrated file as text (the text before, where nothing changes)."""
+        after = self.before if self.after is None else self.after
+        return after.decode(self.encoding, "surrogateescape")
+
+    def line_counts(self) -> tuple[int, int]:
+        """Lines (added, removed) by the migration."""
+        if self.after is None:
+            return 0, 0
+        old, new = self.text_before().splitlines(True), self.text_after().splitlines(True)
+        added = removed = 0
+        for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            if tag != "equal":
+                removed += i2 - i1
+                added += j2 - j1
+        return added, removed
