@@ -1,0 +1,135 @@
+"""The table of known libraries: what a qualified name is, as far as training is concerned."""
+
+from __future__ import annotations
+
+import re
+
+from accelerate_migrate.analysis.values import Role
+
+_ALIASES = (
+    (re.compile(r"^torch\.nn\.modules\.\w+\."), "torch.nn."),
+    (re.compile(r"^torch\.nn\.parallel\.data_parallel\.DataParallel$"), "torch.nn.DataParallel"),
+    (re.compile(r"^torch\.nn\.parallel\.DataParallel$"), "torch.nn.DataParallel"),
+    (re.compile(r"^torch\.nn\.parallel\.distributed\."), "torch.nn.parallel."),
+    (re.compile(r"^torch\.utils\.data\.(dataloader|dataset|sampler|distributed)\."), "torch.utils.data."),
+    (re.compile(r"^torch\.optim\.(adam|adamw|sgd|rmsprop|adagrad|adadelta|lbfgs|optimizer)\."), "torch.optim."),
+    (re.compile(r"^torch\.autograd\.variable\."), "torch.autograd."),
+    (re.compile(r"^torch\.nn\.utils\.clip_grad\."), "torch.nn.utils."),
+    (re.compile(r"^(tensorboardX|torch\.utils\.tensorboard)\.(writer\.)?SummaryWriter$"), "torch.utils.tensorboard.SummaryWriter"),
+    (re.compile(r"^tqdm\.(auto|notebook|std|autonotebook)\."), "tqdm."),
+)
+DATA_PARALLEL = frozenset({"torch.nn.DataParallel"})
+WRAPPERS = DATA_PARALLEL | {
+    "torch.nn.parallel.DistributedDataParallel",
+    "torch.compile",
+    "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+    "copy.deepcopy",
+}
+LOADERS = frozenset({"torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader"})
+SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"})
+PASS_THROUGH = frozenset({"tqdm.tqdm", "tqdm.trange", "torch.autograd.Variable", "builtins.iter", "builtins.list", "builtins.tuple",
+                          "builtins.sorted", "builtins.reversed", "rich.progress.track", "torch.jit.script", "torch.nn.Parameter"})  # fmt: skip
+AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available", "torch.backends.mps.is_available",
+                       "torch.backends.mps.is_built", "torch.xpu.is_available"})  # fmt: skip
+CURRENT_DEVICE = frozenset({"torch.accelerator.current_accelerator", "torch.cuda.current_device", "torch.accelerator.current_device_index"})
+FRESH = frozenset(
+    "torch." + name
+    for name in (
+        "zeros ones full empty rand randn randint randperm normal tensor as_tensor arange linspace logspace eye from_numpy "
+        "Tensor FloatTensor LongTensor DoubleTensor IntTensor ByteTensor BoolTensor HalfTensor bernoulli multinomial"
+    ).split()
+)
+LIKE = frozenset("torch." + n for n in "zeros_like ones_like rand_like randn_like full_like empty_like randint_like".split())
+CLIPPERS = {
+    "torch.nn.utils.clip_grad_norm_": "clip_grad_norm_",
+    "torch.nn.utils.clip_grad_norm": "clip_grad_norm_",
+    "torch.nn.utils.clip_grad_value_": "clip_grad_value_",
+}
+# Each process would write these itself: once is meant.
+FILE_WRITERS = frozenset({"torchvision.utils.save_image", "matplotlib.pyplot.savefig", "matplotlib.pyplot.show", "numpy.save",
+                          "numpy.savetxt", "numpy.savez", "imageio.imwrite", "imageio.mimsave", "cv2.imwrite", "scipy.misc.imsave",
+                          "wandb.log", "wandb.init", "wandb.finish", "wandb.watch", "wandb.save"})  # fmt: skip
+# Machinery of other ways to train in parallel or in mixed precision: named, and left to a person.
+FOREIGN = (
+    ("torch.distributed", "torch.distributed"),
+    ("torch.multiprocessing.spawn", "torch.multiprocessing"),
+    ("torch.nn.parallel.DistributedDataParallel", "DistributedDataParallel"),
+    ("torch.utils.data.DistributedSampler", "DistributedSampler"),
+    ("torch.nn.SyncBatchNorm", "SyncBatchNorm"),
+    ("torch.cuda.amp", "torch.cuda.amp"),
+    ("torch.amp", "torch.amp"),
+    ("torch.autocast", "torch.autocast"),
+    ("torch.nn.parallel.replicate", "hand-made model replication"),
+    ("torch.nn.parallel.scatter", "hand-made model replication"),
+    ("torch.nn.parallel.parallel_apply", "hand-made model replication"),
+    ("apex", "apex"),
+    ("horovod", "horovod"),
+    ("deepspeed", "DeepSpeed"),
+    ("accelerate", "Accelerate"),
+    ("accelerate_runtime", "accelerate_runtime"),
+    ("ray", "Ray"),
+    ("pytorch_lightning", "Lightning"),
+    ("lightning", "Lightning"),
+    ("fairscale", "fairscale"),
+    ("torch_xla", "torch_xla"),
+    ("transformers.Trainer", "transformers.Trainer"),
+    ("torch.distributed.autograd", "torch.distributed.autograd"),
+)
+
+
+def canonical(name: str) -> str:
+    """One name for a thing that a library offers under several."""
+    for pattern, replacement in _ALIASES:
+        name = pattern.sub(replacement, name)
+    return name
+
+
+def constructed_role(name: str) -> Role | None:
+    """The role of the object that calling this qualified name makes, or ``None``."""
+    last = name.rsplit(".", 1)[-1]
+    if name in LOADERS:
+        return Role.LOADER
+    if name in SCALERS:
+        return Role.SCALER
+    if name == "torch.utils.tensorboard.SummaryWriter":
+        return Role.WRITER
+    if name.startswith("torch.optim.lr_scheduler.") and last[:1].isupper():
+        return Role.SCHEDULER
+    if name.startswith("transformers.get_") and "schedule" in last:
+        return Role.SCHEDULER
+    if name.startswith("torch.optim.") and last[:1].isupper() or name in ("transformers.AdamW", "transformers.optimization.AdamW"):
+        return Role.OPTIMIZER
+    if name.startswith("torch.utils.data.") and last.endswith("Sampler"):
+        return Role.SAMPLER
+    if name.startswith("torch.nn.") and last[:1].isupper() and name.count(".") == 2:
+        return Role.LOSS if last.endswith("Loss") else Role.MODEL
+    if name.startswith(("torchvision.models.", "timm.create_model", "segmentation_models_pytorch.", "efficientnet_pytorch.")):
+        return Role.MODEL
+    if name.startswith("transformers.") and last == "from_pretrained" and "Model" in name:
+        return Role.MODEL
+    if name in ("torch.hub.load",):
+        return Role.MODEL
+    return None
+
+
+def base_role(name: str) -> Role | None:
+    """The role of instances of a class that derives from this library class, or ``None``."""
+    if name.startswith("torch.nn.") and name.count(".") == 2:
+        return Role.MODEL
+    if name == "torch.optim.Optimizer" or name.startswith("torch.optim.") and name.count(".") == 2:
+        return Role.OPTIMIZER
+    if name.startswith("torch.optim.lr_scheduler."):
+        return Role.SCHEDULER
+    if name in LOADERS:
+        return Role.LOADER
+    if name.startswith("torch.utils.data.") and name.endswith("Sampler"):
+        return Role.SAMPLER
+    return None
+
+
+def foreign(name: str) -> str | None:
+    """The parallel or mixed-precision machinery that this qualified name belongs to, or ``None``."""
+    for prefix, what in FOREIGN:
+        if name == prefix or name.startswith(prefix + "."):
+            return what
+    return None

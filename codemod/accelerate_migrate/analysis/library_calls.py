@@ -1,0 +1,312 @@
+"""Calls: of functions and classes of the program, of objects, and of what the library table knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from abc import abstractmethod
+
+from accelerate_migrate.analysis import library, tensors
+from accelerate_migrate.analysis.frames import Arguments, Frame
+from accelerate_migrate.analysis.methods import call_method, owned_models
+from accelerate_migrate.analysis.store import Store
+from accelerate_migrate.analysis.values import (
+    ANY,
+    BOTTOM,
+    UNKNOWN,
+    Atom,
+    Availability,
+    Batches,
+    Bound,
+    ClassRef,
+    Const,
+    DeviceValue,
+    FunctionRef,
+    Library,
+    Loaded,
+    Mapping_,
+    Number,
+    Object,
+    Origin,
+    Parameters,
+    Reduction,
+    Role,
+    Sequence_,
+    Site,
+    StateDict,
+    Tensor,
+    Value,
+    element,
+    flatten,
+    join,
+    sequence,
+    value,
+)
+
+_FUNCTIONAL_LOSS = re.compile(r"^torch\.nn\.functional\.(\w*loss|\w*cross_entropy\w*|kl_div)$")
+
+
+class LibraryCalls(Store):
+    """Evaluates calls. Statements and expressions are evaluated by the classes that build on this one."""
+
+    @abstractmethod
+    def expression(self, node: ast.expr, frame: Frame) -> Value:
+        """What an expression may be."""
+
+    @abstractmethod
+    def call_function(self, ref: FunctionRef, arguments: Arguments) -> Value:
+        """What a call of a function of the program returns."""
+
+    @abstractmethod
+    def construct(self, ref: ClassRef, node: ast.Call, frame: Frame, arguments: Arguments) -> Value:
+        """What a call of a class of the program makes."""
+
+    @abstractmethod
+    def attribute(self, owner: Value, name: str, node: ast.Attribute | None, frame: Frame) -> Value:
+        """What an attribute may be."""
+
+    def _eval_Call(self, node: ast.Call, frame: Frame) -> Value:
+        callee = self.expression(node.func, frame)
+        return self.call(callee, node, frame)
+
+    def arguments(self, node: ast.Call, frame: Frame) -> Arguments:
+        """The evaluated arguments of a call."""
+        given = Arguments()
+        for argument in node.args:
+            one = self.expression(argument, frame)
+            if not isinstance(argument, ast.Starred):
+                given.positional.append(one)
+                continue
+            known = next((a for a in one if isinstance(a, Sequence_) and a.rest is None), None)
+            if known is not None and len(one.atoms) == 1:
+                given.positional.extend(known.items)
+            else:
+                given.unknown = True
+        for keyword in node.keywords:
+            one = self.expression(keyword.value, frame)
+            if keyword.arg is not None:
+                given.keywords[keyword.arg] = one
+                continue
+            mappings = one.of(Mapping_)
+            given.keywords.update({k: v for m in mappings for k, v in m.items if isinstance(k, str)})
+            given.unknown |= not mappings or any(m.rest is not None for m in mappings)
+        return given
+
+    def call(self, callee: Value, node: ast.Call | None, frame: Frame) -> Value:
+        """What calling these alternatives may return."""
+        given = self.arguments(node, frame) if node is not None else Arguments()
+        results = []
+        for atom in callee:
+            if isinstance(atom, FunctionRef):
+                if node is not None:
+                    self.note_call(node, atom)
+                results.append(self.call_function(atom, given))
+            elif node is None:
+                results.append(ANY)
+            elif isinstance(atom, ClassRef):
+                results.append(self.construct(atom, node, frame, given))
+            elif isinstance(atom, Library):
+                results.append(self.call_library(atom.name, node, given, frame))
+            elif isinstance(atom, Object):
+                results.append(self.call_object(atom, node, given, frame))
+            elif isinstance(atom, Bound):
+                results.append(call_method(self, atom, node, given, frame))
+            elif atom is UNKNOWN:
+                results.append(_unknown_call(given))
+            else:
+                results.append(ANY)
+        return join(results)
+
+    # ---- objects that are called
+
+    def call_object(self, atom: Object, node: ast.Call, given: Arguments, frame: Frame) -> Value:
+        """What calling a model or a loss returns."""
+        details = self.details[atom.site]
+        if atom.site.role is Role.LOSS:
+            return tensors.loss(details.reduction, given.all())
+        forward = BOTTOM
+        if details.class_def is not None:
+            wanted = "forward" if atom.site.role is Role.MODEL else "__call__"
+            forward = self.class_attribute(details.class_def, wanted)
+        results = []
+        for defined in forward.of(FunctionRef):
+            ref = FunctionRef(defined.node, defined.module, value(atom))
+            self.note_call(node, ref)
+            results.append(self.call_function(ref, given))
+        if atom.site.role is not Role.MODEL:
+            return join(results) if results else ANY
+        inputs = tensors.combined(given.all())
+        models = frozenset([atom.site]) | (inputs.models if inputs else frozenset())
+        loaders = inputs.loaders if inputs else frozenset()
+        rows = Reduction.ROWS if inputs is not None and inputs.reduction is Reduction.ROWS else Reduction.OTHER
+        plain = value(Tensor(Origin.OUTPUT, rows, loaders, models))
+        if not results:
+            return plain
+        return join(_as_output(atom_, models, loaders, plain) for atom_ in join(results))
+
+    # ---- library functions
+
+    def call_library(self, name: str, node: ast.Call, given: Arguments, frame: Frame) -> Value:
+        """What a library function returns."""
+        role = library.constructed_role(name)
+        if role is not None:
+            return self._constructed_by_library(role, name, node, given, frame)
+        if name in library.WRAPPERS:
+            return self._wrapped(name, given)
+        if name in library.AVAILABLE:
+            return value(Availability())
+        if name in library.CURRENT_DEVICE or name == "torch.device":
+            return self._device(name, given)
+        if name in ("tqdm.tqdm", *library.PASS_THROUGH):
+            first = given.get(0, "iterable")
+            return _iterated(first) if first is not None else ANY
+        if name.startswith("builtins."):
+            return self._builtin(name[9:], node, given, frame)
+        if name in library.FRESH or re.fullmatch(r"torch\.(cuda\.)?\w+Tensor", name):
+            told = given.keywords.get("device")
+            return value(Tensor(Origin.OTHER if told is not None else Origin.FRESH))
+        if name == "torch.load":
+            return value(Loaded(frame.module.path, node.lineno, node.col_offset))
+        if name == "itertools.chain":
+            return join(given.positional)
+        if name == "functools.partial" and given.positional:
+            return given.positional[0]
+        return self._torch_function(name, given)
+
+    def _torch_function(self, name: str, given: Arguments) -> Value:
+        last = name.rsplit(".", 1)[-1]
+        if _FUNCTIONAL_LOSS.match(name):
+            return tensors.loss(tensors.loss_reduction(given.keywords), given.positional)
+        tensor = tensors.combined(given.all())
+        if tensor is None:
+            return ANY if not name.startswith("torch.nn.functional.") else value(Tensor(Origin.OTHER))
+        first = given.positional[0] if given.positional else BOTTOM
+        if name.startswith("torch.") and (last in tensors.REDUCING or last in tensors.PAIRS):
+            if not any(isinstance(a, Sequence_) for a in first):
+                return tensors.reduced(tensor, last, given.positional[1:], given.keywords)
+        if name.startswith(("torch.", "numpy.")):
+            return value(tensor)
+        return ANY
+
+    def _device(self, name: str, given: Arguments) -> Value:
+        spelled = given.get(0, "type") if name == "torch.device" else None
+        kinds = {str(a.value).split(":")[0] for a in spelled or BOTTOM if isinstance(a, Const)}
+        return value(DeviceValue(kind=kinds.pop() if len(kinds) == 1 else ""))
+
+    def _wrapped(self, name: str, given: Arguments) -> Value:
+        inner = given.get(0, "module")
+        if inner is None:
+            return ANY
+        if name == "copy.deepcopy" and inner.sites(Role.MODEL):
+            return ANY
+        if name in library.DATA_PARALLEL:
+            for site in inner.sites(Role.MODEL):
+                self.details[site].data_parallel = True
+        return inner
+
+    def _constructed_by_library(
+        self, role: Role, name: str, node: ast.Call, given: Arguments, frame: Frame
+    ) -> Value:
+        site = self.site(role, node, frame, name)
+        self.constructed(site, node, given)
+        details = self.details[site]
+        if role is Role.LOSS:
+            details.reduction = tensors.loss_reduction(given.keywords)
+            details.has_parameters = "weight" in given.keywords or "pos_weight" in given.keywords or bool(given.positional)
+        return value(Object(site))
+
+    def constructed(self, site: Site, node: ast.Call, arguments: Arguments) -> None:
+        """Keep whose parameters an optimizer owns, and whose optimizer a scheduler drives."""
+        if site.role is Role.OPTIMIZER:
+            owned = owned_models(arguments.all())
+            unresolved = ANY if not owned else BOTTOM
+            found = join([value(*map(Object, owned)), unresolved])
+        elif site.role is Role.SCHEDULER:
+            found = join(value(Object(s)) for v in arguments.all() for s in v.sites(Role.OPTIMIZER))
+        else:
+            return
+        details = self.details[site]
+        details.owners = found if details.owners is None else details.owners | found
+
+    def _builtin(self, name: str, node: ast.Call, given: Arguments, frame: Frame) -> Value:
+        first = given.positional[0] if given.positional else BOTTOM
+        if name == "len":
+            counted = [a for a in first if isinstance(a, Tensor) and a.reduction is Reduction.ROWS]
+            return value(Number(Reduction.COUNT, counted[0].loaders)) if counted else value(Number())
+        if name == "enumerate":
+            return join(_enumerated(atom) for atom in _iterated(first))
+        if name == "zip":
+            return value(Sequence_((), sequence(element(v) for v in given.positional)))
+        if name == "next":
+            return element(first)
+        if name == "filter":
+            return given.positional[1] if len(given.positional) > 1 else ANY
+        if name == "map":
+            return value(Sequence_((), self._mapped(given)))
+        if name in ("float", "int"):
+            numbers = [a for a in first if isinstance(a, (Tensor, Number))]
+            return value(*(Number(a.reduction, a.loaders, a.models) for a in numbers)) if numbers else value(Number())
+        if name == "sum":
+            return tensors.arithmetic(element(first), element(first), "+")
+        if name == "getattr" and len(node.args) > 1:
+            named = given.positional[1].const()
+            if isinstance(named, str):
+                return self.attribute(first, named, None, frame)
+            return join(value(Library(a.name + ".?")) for a in first if isinstance(a, Library)) or ANY
+        if name == "dict":
+            return value(Mapping_(tuple(given.keywords.items()), ANY if given.positional or given.unknown else None))
+        if name in ("range", "round", "abs", "max", "min"):
+            return value(Number()) if name != "range" else value(Sequence_((), value(Number())))
+        if name == "str":
+            device = [a for a in first if isinstance(a, DeviceValue)]
+            return value(DeviceValue(is_string=True)) if device else ANY
+        return ANY
+
+    def _mapped(self, given: Arguments) -> Value:
+        if len(given.positional) < 2:
+            return ANY
+        results = [
+            self.call_function(atom, Arguments([element(v) for v in given.positional[1:]]))
+            for atom in given.positional[0].of(FunctionRef)
+        ]
+        return join(results) if results else ANY
+
+
+def _iterated(one: Value) -> Value:
+    return join(
+        value(Batches(frozenset([a.site]))) if isinstance(a, Object) and a.site.role is Role.LOADER else value(a) for a in one
+    )
+
+
+def _enumerated(atom: Atom) -> Value:
+    if isinstance(atom, Batches):
+        return value(Batches(atom.loaders, counted=True))
+    return value(Sequence_((), sequence([value(Number()), element(value(atom))])))
+
+
+def _unknown_call(given: Arguments) -> Value:
+    """A call of something unknown: a tensor of unknown relation if tensors go in, else anything."""
+    tensor = tensors.combined(given.all())
+    if tensor is None or tensor.origin is Origin.FRESH:
+        return ANY
+    return value(Tensor(Origin.OTHER, Reduction.OTHER, tensor.loaders, tensor.models), UNKNOWN)
+
+
+def _as_output(atom: Atom, models: frozenset[Site], loaders: frozenset[Site], plain: Value) -> Value:
+    """What a model's ``forward`` returned, as seen outside: tensors on the device, of this model."""
+    if isinstance(atom, Tensor):
+        return value(Tensor(Origin.OUTPUT, atom.reduction, atom.loaders | loaders, models))
+    if isinstance(atom, Sequence_):
+        items = tuple(join(_as_output(a, models, loaders, plain) for a in item) for item in atom.items)
+        rest = join(_as_output(a, models, loaders, plain) for a in atom.rest) if atom.rest else None
+        return value(Sequence_(items, rest, atom.is_tuple))
+    if isinstance(atom, Mapping_):
+        entries = tuple((k, join(_as_output(a, models, loaders, plain) for a in v)) for k, v in atom.items)
+        rest = join(_as_output(a, models, loaders, plain) for a in atom.rest) if atom.rest else None
+        return value(Mapping_(entries, rest))
+    if isinstance(atom, (Number, Const)):
+        return value(atom)
+    return plain
+
+
+__all__ = ["LibraryCalls", "Parameters", "StateDict", "flatten"]

@@ -1,0 +1,158 @@
+"""Calls of library methods on what the analysis knows: models, optimizers, loaders, tensors, containers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from accelerate_migrate.analysis import tensors
+from accelerate_migrate.analysis.frames import Arguments, Frame
+from accelerate_migrate.analysis.values import (
+    ANY,
+    BOTTOM,
+    UNKNOWN,
+    Atom,
+    Bound,
+    Loaded,
+    Mapping_,
+    Number,
+    Object,
+    Origin,
+    Parameters,
+    Role,
+    Sequence_,
+    Site,
+    StateDict,
+    Tensor,
+    Value,
+    element,
+    flatten,
+    join,
+    sequence,
+    value,
+)
+
+if TYPE_CHECKING:
+    from accelerate_migrate.analysis.library_calls import LibraryCalls
+
+# nn.Module methods that return the module itself.
+SELF_RETURNING = frozenset("to cuda cpu xpu train eval float double half bfloat16 apply requires_grad_ share_memory type".split())
+
+
+def root_sites(one: Value) -> frozenset[Site]:
+    """The models that a value is, or is a part of (``model.fc``, ``model.features[0]``)."""
+    found: set[Site] = set()
+    for atom in one:
+        if isinstance(atom, Object) and atom.site.role is Role.MODEL:
+            found.add(atom.site)
+        elif isinstance(atom, Bound):
+            found |= root_sites(atom.owner)
+    return frozenset(found)
+
+
+def owned_models(arguments: Iterable[Value]) -> frozenset[Site]:
+    """The models whose parameters stand among these arguments, containers looked through."""
+    found: set[Site] = set()
+    for one in arguments:
+        for atom in flatten(one):
+            if isinstance(atom, Parameters):
+                found |= atom.models
+    return frozenset(found)
+
+
+def call_method(calls: LibraryCalls, method: Bound, node: ast.Call, given: Arguments, frame: Frame) -> Value:
+    """What ``owner.name(...)`` may return."""
+    return join(_call_on(calls, atom, method, node, given, frame) for atom in method.owner) or ANY
+
+
+def _call_on(calls: LibraryCalls, atom: Atom, method: Bound, node: ast.Call, given: Arguments, frame: Frame) -> Value:
+    name = method.name
+    if isinstance(atom, Object):
+        return _object_method(atom, name)
+    if isinstance(atom, Tensor):
+        return tensors.method(atom, name, given.positional, given.keywords)
+    if isinstance(atom, Bound):
+        return _part_method(atom, name, given)
+    if isinstance(atom, Sequence_):
+        return _sequence_method(calls, atom, name, node, given, frame)
+    if isinstance(atom, Mapping_):
+        return _mapping_method(calls, atom, name, node, given, frame)
+    if isinstance(atom, (Parameters, StateDict, Loaded)):
+        return value(atom) if name in ("to", "cuda", "cpu", "copy", "get", "data") else ANY
+    if atom is UNKNOWN and name in ("parameters", "named_parameters"):
+        return value(Parameters(frozenset()), UNKNOWN)
+    tensor = tensors.combined(given.all())
+    if atom is UNKNOWN and tensor is not None and tensor.origin is not Origin.FRESH:
+        return value(Tensor(Origin.OTHER, loaders=tensor.loaders, models=tensor.models), UNKNOWN)
+    return ANY
+
+
+def _object_method(atom: Object, name: str) -> Value:
+    role = atom.site.role
+    if role in (Role.MODEL, Role.LOSS):
+        if name in SELF_RETURNING:
+            return value(atom)
+        if name == "parameters":
+            return value(Parameters(frozenset([atom.site])))
+        if name == "named_parameters":
+            return value(Sequence_((), sequence([ANY, value(Parameters(frozenset([atom.site])))])))
+    if name == "state_dict":
+        return value(StateDict(frozenset([atom.site])))
+    if role is Role.LOADER and name == "__iter__":
+        return value(atom)
+    return ANY
+
+
+def _part_method(part: Bound, name: str, given: Arguments) -> Value:
+    """A method of a part of something: ``model.fc.parameters()``, ``x.shape``, ``loader.dataset.something()``."""
+    models = root_sites(value(part))
+    if models and name in ("parameters", "named_parameters"):
+        return value(Parameters(models))
+    if models and name in SELF_RETURNING:
+        return value(part)
+    tensor = tensors.combined(given.all())
+    if models and tensor is not None:
+        return value(Tensor(Origin.OUTPUT, tensor.reduction, tensor.loaders, tensor.models | models))
+    return ANY
+
+
+def _sequence_method(
+    calls: LibraryCalls, atom: Sequence_, name: str, node: ast.Call, given: Arguments, frame: Frame
+) -> Value:
+    held = join([*atom.items, *([atom.rest] if atom.rest else [])])
+    if name in ("append", "extend", "insert") and given.positional:
+        added = element(given.positional[0]) if name == "extend" else given.positional[-1]
+        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if isinstance(receiver, ast.Name):
+            calls.bind(receiver.id, value(Sequence_((), held | added, is_tuple=False)), frame)
+        return ANY
+    return held if name == "pop" else ANY
+
+
+def _mapping_method(
+    calls: LibraryCalls, atom: Mapping_, name: str, node: ast.Call, given: Arguments, frame: Frame
+) -> Value:
+    held = join([*(v for _, v in atom.items), *([atom.rest] if atom.rest else [])])
+    if name == "items":
+        return value(Sequence_((), sequence([ANY, held])))
+    if name == "values":
+        return value(Sequence_((), held))
+    if name in ("get", "pop") and given.positional:
+        return element(value(atom), given.positional[0].const())
+    if name == "update":
+        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+        added = [m for v in given.positional for m in v if isinstance(m, Mapping_)]
+        if isinstance(receiver, ast.Name):
+            entries = dict(atom.items)
+            entries.update(given.keywords)
+            for mapping in added:
+                entries.update(mapping.items)
+            open_ended = len(added) < len(given.positional) or given.unknown
+            rest = (atom.rest or BOTTOM) | ANY if open_ended else atom.rest
+            calls.bind(receiver.id, value(Mapping_(tuple(entries.items()), rest)), frame)
+        return ANY
+    return ANY
+
+
+__all__ = ["Number", "call_method", "owned_models", "root_sites"]

@@ -1,0 +1,147 @@
+"""The files of a program as trees with parents and scopes, and how a name finds another file."""
+
+from __future__ import annotations
+
+import ast
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Scope: TypeAlias = ast.Module | FunctionNode | ast.ClassDef
+MAX_NEIGHBOUR_BYTES = 1 << 20
+
+
+@dataclass(eq=False)
+class Module:
+    """One parsed file. ``path`` is as reached from the argument; ``editable`` is false for a file only read for facts."""
+
+    path: str
+    tree: ast.Module
+    data: bytes
+    editable: bool = True
+    folder: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder = os.path.dirname(os.path.abspath(self.path))
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The parent of every node."""
+        found: dict[ast.AST, ast.AST] = {}
+        for node in ast.walk(self.tree):
+            for child in ast.iter_child_nodes(node):
+                found[child] = node
+        return found
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around this one, innermost first."""
+        parent = self.parents.get(node)
+        while parent is not None:
+            yield parent
+            parent = self.parents.get(parent)
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that holds this node (itself, if it is one)."""
+        current: ast.AST | None = node
+        while not isinstance(current, ast.stmt):
+            assert current is not None, "a node outside any statement"
+            current = self.parents.get(current)
+        return current
+
+    def scope(self, node: ast.AST) -> Scope:
+        """The function, class or module in whose body the node runs (a decorator or default belongs outside)."""
+        child: ast.AST = node
+        for parent in self.ancestors(node):
+            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                if child in parent.body:
+                    return parent
+            elif isinstance(parent, ast.ClassDef):
+                if child in parent.body:
+                    return parent
+            elif isinstance(parent, (ast.Lambda, ast.Module)):
+                return parent
+            child = parent
+        return self.tree
+
+    def function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Module:
+        """The innermost ``def`` around the node, or the module; lambdas and classes are looked through."""
+        scope = self.scope(node)
+        while isinstance(scope, (ast.Lambda, ast.ClassDef)):
+            scope = self.scope(scope)
+        return scope
+
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that holds this one."""
+        parent = self.parents[statement]
+        for name in ("body", "orelse", "finalbody"):
+            held = getattr(parent, name, None)
+            if isinstance(held, list) and statement in held:
+                return held
+        raise AssertionError("a statement outside any block")
+
+    def outermost(self, node: ast.AST, scope: ast.AST) -> ast.stmt:
+        """The statement of ``scope``'s own body that holds this node."""
+        current: ast.AST = node
+        while (parent := self.parents.get(current)) is not scope:
+            assert parent is not None, "the node is not in this scope"
+            current = parent
+        assert isinstance(current, ast.stmt)
+        return current
+
+    def segment(self, node: ast.expr) -> str:
+        """The source of an expression, on one line."""
+        return ast.unparse(node)
+
+
+def parse_quietly(data: bytes, path: str) -> ast.Module:
+    """``ast.parse`` without its warnings about the file's own text."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(data, path)
+
+
+class Program:
+    """The modules a run sees together, and neighbours on disk that are read (never changed) to follow imports."""
+
+    def __init__(self, modules: list[Module]) -> None:
+        self.modules = modules
+        self._by_path = {os.path.abspath(m.path): m for m in modules}
+        self._roots = {m.folder for m in modules}
+
+    def find(self, dotted: str, importer: Module, level: int = 0) -> Module | None:
+        """The program's module for ``import dotted`` (or ``from .dotted``) in ``importer``, or ``None``.
+
+        Folders are tried as Python would: the script's own folder first, then the folders above it up to three.
+        """
+        base = importer.folder
+        for _ in range(max(level - 1, 0)):
+            base = os.path.dirname(base)
+        bases = [base] if level else [base, *(os.path.normpath(os.path.join(base, *[".."] * n)) for n in (1, 2, 3))]
+        relative = dotted.replace(".", os.sep)
+        for folder in bases:
+            stem = os.path.join(folder, relative) if relative else folder
+            for candidate in (stem + ".py", os.path.join(stem, "__init__.py")):
+                found = self._load(candidate)
+                if found is not None and found is not importer:
+                    return found
+        return None
+
+    def _load(self, path: str) -> Module | None:
+        path = os.path.abspath(path)
+        if path in self._by_path:
+            return self._by_path[path]
+        if not os.path.isfile(path) or os.path.getsize(path) > MAX_NEIGHBOUR_BYTES:
+            return None
+        try:
+            with open(path, "rb") as stream:
+                data = stream.read()
+            tree = parse_quietly(data, path)
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            return None
+        module = Module(path, tree, data, editable=False)
+        self._by_path[path] = module
+        return module

@@ -1,0 +1,75 @@
+"""Which names a scope binds, which are global in it, and where a name is looked up."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from accelerate_migrate.analysis.modules import Scope
+
+_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(slots=True)
+class Names:
+    """The names of one scope: bound here, declared ``global``, declared ``nonlocal``."""
+
+    bound: set[str] = field(default_factory=set)
+    global_: set[str] = field(default_factory=set)
+    nonlocal_: set[str] = field(default_factory=set)
+    star_import: bool = False
+
+
+def own_nodes(scope: Scope) -> Iterator[ast.AST]:
+    """The nodes that run in this very scope (nested functions and classes appear, their insides do not)."""
+    body = [scope.body] if isinstance(scope, ast.Lambda) else list(scope.body)
+    stack: list[ast.AST] = list(reversed(body))
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, _NESTED):
+            outside: list[ast.AST] = list(getattr(node, "decorator_list", ()))
+            if isinstance(node, ast.ClassDef):
+                outside += [*node.bases, *(k.value for k in node.keywords)]
+            else:
+                outside += [*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
+            stack.extend(reversed(outside))
+        else:
+            stack.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
+    """Every parameter of a function, in order, ``*args`` and ``**kwargs`` last."""
+    spec = function.args
+    found = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]
+    return found + [a for a in (spec.vararg, spec.kwarg) if a is not None]
+
+
+def names_of(scope: Scope) -> Names:
+    """The names that this scope binds."""
+    names = Names()
+    if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        names.bound.update(a.arg for a in parameters(scope))
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            names.bound.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.bound.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                if alias.name == "*":
+                    names.star_import = True
+                else:
+                    names.bound.add(alias.asname or alias.name.split(".")[0])
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.bound.add(node.name)
+        elif isinstance(node, ast.Global):
+            names.global_.update(node.names)
+        elif isinstance(node, ast.Nonlocal):
+            names.nonlocal_.update(node.names)
+        elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+            names.bound.add(node.name)
+    names.bound -= names.global_ | names.nonlocal_
+    return names

@@ -1,0 +1,191 @@
+"""What the interpretation keeps: names of scopes, objects of sites, values of nodes, and who calls whom."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from accelerate_migrate.analysis.frames import Arguments, Frame
+from accelerate_migrate.analysis.modules import Module, Program, Scope
+from accelerate_migrate.analysis.scopes import Names, names_of
+from accelerate_migrate.analysis.values import (
+    ANY,
+    BOTTOM,
+    Bound,
+    ClassRef,
+    Details,
+    FunctionRef,
+    Library,
+    ModuleRef,
+    Role,
+    Site,
+    Value,
+    value,
+)
+
+BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
+
+
+class Store:
+    """The growing knowledge of one run. ``grew`` says whether the last round learned anything that others may read."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.grew = False
+        self.details: dict[Site, Details] = defaultdict(Details)
+        self.values: dict[ast.AST, Value] = {}
+        self.calls: dict[ast.Call, set[ast.AST]] = defaultdict(set)
+        self.callers: dict[ast.AST, set[ast.Call]] = defaultdict(set)
+        self.module_of_call: dict[ast.Call, Module] = {}
+        self.class_bodies: dict[ast.ClassDef, dict[str, Value]] = {}
+        self.starred: dict[ast.Module, set[str]] = defaultdict(set)
+        self._names: dict[Scope, Names] = {}
+        self._stored: dict[tuple[Scope, str], Value] = {}
+        self._globals_written: dict[Module, set[str]] = defaultdict(set)
+        self._attributes: dict[tuple[str, str], Value] = {}
+
+    def start_round(self) -> None:
+        """Forget what is found anew in each round; keep what other scopes read."""
+        self.grew = False
+        self.values = {}
+
+    # ---- nodes
+
+    def note(self, node: ast.AST, one: Value) -> Value:
+        """Join what an expression may be with what it was in other contexts."""
+        known = self.values.get(node)
+        self.values[node] = one if known is None else known | one
+        return one
+
+    def note_call(self, node: ast.Call, callee: FunctionRef) -> None:
+        """Remember that a call may enter a function of the program."""
+        self.calls[node].add(callee.node)
+        self.callers[callee.node].add(node)
+
+    # ---- names
+
+    def scope_names(self, scope: Scope) -> Names:
+        """The names that a scope binds."""
+        if scope not in self._names:
+            self._names[scope] = names_of(scope)
+        return self._names[scope]
+
+    def stored(self, module: Module, scope: Scope, name: str) -> Value | None:
+        """The join of everything bound to a scope's name; ``None`` where the scope does not bind it."""
+        names = self.scope_names(scope)
+        known = self._stored.get((scope, name))
+        if known is None and name in names.bound:
+            return BOTTOM
+        return known
+
+    def remember(self, module: Module, scope: Scope, name: str, one: Value) -> None:
+        """Join a value into what other scopes see under this name."""
+        known = self._stored.get((scope, name), BOTTOM)
+        joined = known | one
+        if joined != known or (scope, name) not in self._stored:
+            self._stored[scope, name] = joined
+            self.grew = True
+
+    def bind(self, name: str, one: Value, frame: Frame) -> None:
+        """Bind a name in a frame: local, global or nonlocal, as the scope declares it."""
+        names = self.scope_names(frame.scope)
+        if isinstance(frame.scope, ast.Module) or name not in names.global_ | names.nonlocal_:
+            frame.env[name] = one
+            if name not in names.bound and isinstance(frame.scope, ast.Module):
+                self.starred[frame.scope].add(name)
+            self.remember(frame.module, frame.scope, name, one)
+            return
+        home: Scope = frame.module.tree
+        if name in names.nonlocal_:
+            for outer in frame.module.ancestors(frame.scope):
+                if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)) and name in self.scope_names(outer).bound:
+                    home = outer
+                    break
+        else:
+            self._globals_written[frame.module].add(name)
+        frame.env[name] = one
+        self.remember(frame.module, home, name, one)
+
+    def lookup(self, name: str, frame: Frame) -> Value:
+        """The value of a name read in a frame."""
+        module = frame.module
+        if name in frame.env:
+            found = frame.env[name]
+            if isinstance(frame.scope, ast.Module) and name in self._globals_written[module]:
+                return found | (self.stored(module, module.tree, name) or BOTTOM)
+            return found
+        if not isinstance(frame.scope, ast.Module) and name in self.scope_names(frame.scope).bound:
+            return BOTTOM
+        for outer in module.ancestors(frame.scope):
+            if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                known = self.stored(module, outer, name)
+                if known is not None:
+                    return known
+        known = self.stored(module, module.tree, name)
+        if known is not None:
+            return known
+        return value(Library("builtins." + name)) if name in BUILTINS else ANY
+
+    # ---- attributes
+
+    def attribute_of_unknown(self, module: Module, text: str) -> Value | None:
+        """What was stored under ``args.name`` on an object of which nothing else is known."""
+        return self._attributes.get((module.path, text))
+
+    def remember_attribute(self, module: Module, text: str, one: Value) -> None:
+        """Join a value into ``args.name`` of an object of which nothing else is known."""
+        known = self._attributes.get((module.path, text), BOTTOM)
+        if known | one != known:
+            self._attributes[module.path, text] = known | one
+            self.grew = True
+
+    def set_field(self, site: Site, name: str, one: Value) -> None:
+        """Join a value into an object's attribute."""
+        fields = self.details[site].fields
+        known = fields.get(name, BOTTOM)
+        if known | one != known:
+            fields[name] = known | one
+            self.grew = True
+
+    # ---- objects
+
+    def site(self, role: Role, node: ast.Call, frame: Frame, made_by: str, ref: ClassRef | None = None) -> Site:
+        """The allocation site of a call that makes an object."""
+        site = Site(role, frame.module.path, node.lineno, node.col_offset, made_by)
+        details = self.details[site]
+        details.nodes.add(node)
+        if ref is not None:
+            details.class_def = ref
+        return site
+
+    def constructed(self, site: Site, node: ast.Call, arguments: Arguments) -> None:
+        """Keep what the arguments say about the object of a site (overridden where roles are known)."""
+
+    # ---- classes
+
+    def base_classes(self, ref: ClassRef) -> list[ClassRef | Library]:
+        """A class of the program and its bases, nearest first, library classes included."""
+        found: list[ClassRef | Library] = [ref]
+        queue = [ref]
+        while queue:
+            current = queue.pop(0)
+            for base in current.node.bases:
+                for atom in self.values.get(base, BOTTOM):
+                    if isinstance(atom, ClassRef) and atom not in found:
+                        found.append(atom)
+                        queue.append(atom)
+                    elif isinstance(atom, Library):
+                        found.append(atom)
+        return found
+
+    def class_attribute(self, ref: ClassRef, name: str) -> Value:
+        """What a class or its bases in the program define under a name; bottom if none does."""
+        for base in self.base_classes(ref):
+            if isinstance(base, ClassRef):
+                body = self.class_bodies.get(base.node, {})
+                if name in body:
+                    return body[name]
+        return BOTTOM
+
+
+__all__ = ["Bound", "ModuleRef", "Store"]

@@ -1,0 +1,386 @@
+"""The lattice of the abstract interpretation: what a value may be in training.
+
+A ``Value`` is a set of alternatives (atoms); joining two values keeps the alternatives of both. ``Unknown`` is an
+alternative like any other, so "maybe a model, maybe something else" stays visible and a rule can ask for certainty.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from accelerate_migrate.analysis.modules import Module
+
+MAX_ALTERNATIVES = 10
+MAX_DEPTH = 4
+
+
+class Role(str, Enum):
+    """What an allocated object is in training."""
+
+    MODEL = "model"
+    OPTIMIZER = "optimizer"
+    LOADER = "loader"
+    SCHEDULER = "scheduler"
+    LOSS = "loss"
+    SAMPLER = "sampler"
+    SCALER = "grad scaler"
+    WRITER = "writer"
+    INSTANCE = "instance"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One place in a program that makes an object: the object's identity in the analysis."""
+
+    role: Role
+    path: str
+    line: int
+    column: int
+    made_by: str  # the qualified name called, or the class
+
+    def __repr__(self) -> str:
+        return f"<{self.role.value} {self.made_by.rsplit('.', 1)[-1]} line {self.line}>"
+
+
+@dataclass(slots=True)
+class Details:
+    """What is known about the object of a site, gathered while interpreting (grows only)."""
+
+    nodes: set[ast.Call] = field(default_factory=set)
+    owners: Value | None = None  # optimizer: the models whose parameters it owns; scheduler: its optimizer
+    class_def: ClassRef | None = None
+    fields: dict[str, Value] = field(default_factory=dict)
+    reduction: Reduction | None = None  # loss: what its call returns
+    has_parameters: bool = True
+    data_parallel: bool = False
+
+
+class Unknown:
+    """Nothing is known. A single instance, ``UNKNOWN``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A Python constant."""
+
+    value: object
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), repr(self.value)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and type(other.value) is type(self.value) and repr(other.value) == repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """The object made at a site."""
+
+    site: Site
+
+
+class Reduction(str, Enum):
+    """How a value relates to the samples of a batch."""
+
+    ROWS = "rows"  # one row a sample
+    SUM = "sum"  # summed over the samples
+    MEAN = "mean"  # averaged over the samples
+    COUNT = "count"  # the number of samples
+    OTHER = "other"  # not a plain sum, or not known
+
+
+class Origin(str, Enum):
+    """Where a tensor comes from, as far as its device is concerned."""
+
+    BATCH = "batch"  # straight from a loader: on the loader's device
+    OUTPUT = "output"  # computed on the device by a model
+    FRESH = "fresh"  # made on the spot, on the CPU unless told
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor: its origin, the loaders and models it was computed from, its relation to the batch."""
+
+    origin: Origin
+    reduction: Reduction = Reduction.OTHER
+    loaders: frozenset[Site] = frozenset()
+    models: frozenset[Site] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A Python number computed from tensors (``.item()``, ``.size(0)``, ``len``)."""
+
+    reduction: Reduction = Reduction.OTHER
+    loaders: frozenset[Site] = frozenset()
+    models: frozenset[Site] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceValue:
+    """A device, as a string, a ``torch.device`` or an index; ``choice`` is true where it was chosen by availability."""
+
+    is_string: bool = False
+    kind: str = ""  # "cuda", "cpu" or "" where it depends
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """A condition ``accelerator available [and rest]``; ``rest`` is source text, "" for none."""
+
+    rest: str = ""
+    exact: bool = True  # whether rest is all that remains (an ``or`` or a call makes it inexact)
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """An iterator over loaders: each item is a batch, or ``(index, batch)`` where ``counted``."""
+
+    loaders: frozenset[Site]
+    counted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence_:
+    """A tuple or a list: the known elements, or one value for every element (``rest``)."""
+
+    items: tuple[Value, ...]
+    rest: Value | None = None
+    is_tuple: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping_:
+    """A dict: values of literal keys, and one value for any other key."""
+
+    items: tuple[tuple[object, Value], ...]
+    rest: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRef:
+    """A function of the program (``owner`` is the object a method is bound to)."""
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    module: Module
+    owner: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRef:
+    """A class of the program."""
+
+    node: ast.ClassDef
+    module: Module
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Something of an imported library, by its qualified name (``torch.nn.Linear``)."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRef:
+    """A module of the program."""
+
+    module: Module
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A library method taken from a value: ``model.parameters``, ``x.view``."""
+
+    owner: Value
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The parameters of models (``model.parameters()`` and what is made of it)."""
+
+    models: frozenset[Site]
+
+
+@dataclass(frozen=True, slots=True)
+class StateDict:
+    """The state dict of an object."""
+
+    sites: frozenset[Site]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What ``torch.load`` returned, or a part of it; the line of the call."""
+
+    path: str
+    line: int
+    column: int
+
+
+Atom: TypeAlias = (
+    Unknown
+    | Const
+    | Object
+    | Tensor
+    | Number
+    | DeviceValue
+    | Availability
+    | Batches
+    | Sequence_
+    | Mapping_
+    | FunctionRef
+    | ClassRef
+    | Library
+    | ModuleRef
+    | Bound
+    | Parameters
+    | StateDict
+    | Loaded
+)
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A set of alternatives; the empty set is the value of code that cannot be reached."""
+
+    atoms: frozenset[Atom]
+
+    def __iter__(self) -> Iterator[Atom]:
+        return iter(self.atoms)
+
+    def __or__(self, other: Value) -> Value:
+        if self.atoms >= other.atoms:
+            return self
+        if other.atoms >= self.atoms:
+            return other
+        return _bounded(self.atoms | other.atoms)
+
+    def of(self, kind: type[A]) -> list[A]:
+        """The alternatives of one kind."""
+        return [atom for atom in self.atoms if isinstance(atom, kind)]
+
+    def only(self, kind: type[A]) -> bool:
+        """Whether every alternative (``None`` aside) is of this kind, and there is one."""
+        rest = [atom for atom in self.atoms if not (isinstance(atom, Const) and atom.value is None)]
+        return bool(rest) and all(isinstance(atom, kind) for atom in rest)
+
+    def may_be_unknown(self) -> bool:
+        """Whether nothing is known about some alternative."""
+        return not self.atoms or UNKNOWN in self.atoms
+
+    def sites(self, *roles: Role) -> frozenset[Site]:
+        """The allocation sites of these roles among the alternatives."""
+        return frozenset(a.site for a in self.atoms if isinstance(a, Object) and (not roles or a.site.role in roles))
+
+    def const(self) -> object:
+        """The constant that this value is, or ``UNKNOWN``."""
+        if len(self.atoms) == 1:
+            (atom,) = self.atoms
+            if isinstance(atom, Const):
+                return atom.value
+        return UNKNOWN
+
+
+def _depth(value: Value) -> int:
+    deepest = 0
+    for atom in value.atoms:
+        if isinstance(atom, Sequence_):
+            inner = [*atom.items, *([atom.rest] if atom.rest else [])]
+        elif isinstance(atom, Mapping_):
+            inner = [v for _, v in atom.items] + ([atom.rest] if atom.rest else [])
+        else:
+            continue
+        deepest = max([deepest, *(1 + _depth(v) for v in inner)])
+    return deepest
+
+
+def _bounded(atoms: frozenset[Atom]) -> Value:
+    if len(atoms) > MAX_ALTERNATIVES:
+        objects = [a for a in atoms if isinstance(a, (Object, FunctionRef, ClassRef))]
+        atoms = frozenset([*objects[:MAX_ALTERNATIVES], UNKNOWN])
+    return Value(atoms)
+
+
+BOTTOM = Value(frozenset())
+ANY = Value(frozenset([UNKNOWN]))
+NONE = Value(frozenset([Const(None)]))
+
+
+def value(*atoms: Atom) -> Value:
+    """A value with these alternatives. Containers nested too deeply become unknown, so that loops reach a fixpoint."""
+    result = _bounded(frozenset(atoms))
+    return ANY if _depth(result) > MAX_DEPTH else result
+
+
+def join(values: Iterable[Value]) -> Value:
+    """The least value that allows for all of these."""
+    result = BOTTOM
+    for one in values:
+        result = result | one
+    return result
+
+
+def sequence(items: Iterable[Value], *, is_tuple: bool = True) -> Value:
+    """A tuple or list of known length."""
+    return value(Sequence_(tuple(items), None, is_tuple))
+
+
+def flatten(one: Value) -> Iterator[Atom]:
+    """Every atom of a value, those inside containers included."""
+    for atom in one.atoms:
+        yield atom
+        if isinstance(atom, Sequence_):
+            for item in (*atom.items, *([atom.rest] if atom.rest else [])):
+                yield from flatten(item)
+        elif isinstance(atom, Mapping_):
+            for item in (*(v for _, v in atom.items), *([atom.rest] if atom.rest else [])):
+                yield from flatten(item)
+
+
+def element(one: Value, index: object = UNKNOWN) -> Value:
+    """The value of ``one[index]``, or of an unknown element."""
+    results = []
+    for atom in one.atoms:
+        if isinstance(atom, Sequence_):
+            if type(index) is int and -len(atom.items) <= index < len(atom.items):
+                results.append(atom.items[index])
+            else:
+                results.append(join([*atom.items, *([atom.rest] if atom.rest else [])]))
+        elif isinstance(atom, Mapping_):
+            known = dict(atom.items)
+            if not isinstance(index, Unknown) and index in known:
+                results.append(known[index])
+            else:
+                results.append(atom.rest if atom.rest else join([*known.values(), ANY]))
+        elif isinstance(atom, (Tensor, Loaded)):
+            results.append(value(atom))
+        elif isinstance(atom, Batches):
+            batch = value(Tensor(Origin.BATCH, Reduction.ROWS, atom.loaders))
+            results.append(sequence([value(Number()), batch]) if atom.counted else batch)
+        elif isinstance(atom, Object) and atom.site.role is Role.LOADER:
+            results.append(value(Tensor(Origin.BATCH, Reduction.ROWS, frozenset([atom.site]))))
+        else:
+            results.append(ANY)
+    return join(results) if results else BOTTOM
+
+
+def map_atoms(one: Value, change: Callable[[Atom], Value]) -> Value:
+    """Join ``change(atom)`` over the alternatives."""
+    return join(change(atom) for atom in one.atoms)
