@@ -1,0 +1,40 @@
+# make demo    migrate a script and train it before and after
+# make test    every test, end-to-end ones included
+# make lint    ruff, mypy and the import contracts
+# make bench   the speed ratios
+#
+# Everything runs in $(VENV), which is made and filled when it is missing or out of date.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST_ARGS ?=
+
+.PHONY: demo test lint bench clean
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@echo "Installing into $(VENV) (torch is large: this takes a while)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[torch]' --group dev
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/python fixtures/demo/run_demo.py
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check . fixtures/demo/run_demo.py
+	$(BIN)/ruff format --check . fixtures/demo/run_demo.py
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED)
+	@for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,87 @@
+"""Each fixture script trains after its migration as it did before: on one process bit for bit, on two in step."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from accelerate_migrate.verify.compare import compare, in_step, losses, one_process_view
+from accelerate_migrate.verify.run import Run
+from support.cases import CASES, Case
+from support.training import numbers, printed, train
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A case trained on one process, before and after; ``script`` and ``config`` are what the migration made."""
+
+    case: Case
+    original: Path
+    script: Path
+    config: Path
+    before: list[Run]
+    after: list[Run]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    case: Case = request.param
+    result = case.migrate()
+    assert result.after is not None
+    assert result.launch_config is not None
+    old, new = tmp_path_factory.mktemp("before"), tmp_path_factory.mktemp("after")
+    original, script, config = old / "train.py", new / "train.py", new / "train.launch.yaml"
+    original.write_bytes(case.file("before.py").read_bytes())
+    script.write_bytes(result.after)
+    config.write_text(result.launch_config, encoding="utf-8")
+    with ThreadPoolExecutor(2) as pool:
+        before = pool.submit(train, original, case.one.runs, original=True)
+        after = pool.submit(train, script, case.one.runs)
+        return Trained(case, original, script, config, before.result(), after.result())
+
+
+def test_one_process_is_bit_identical(trained: Trained) -> None:
+    for before, after in zip(trained.before, trained.after, strict=True):
+        result = compare(before.traces[0], after.traces[0])
+        assert result.events > 0
+        assert result.identical, result
+        assert after.stdout == before.stdout
+
+
+def test_two_processes(trained: Trained, tmp_path: Path) -> None:
+    case = trained.case
+    runs = train(trained.script, case.two.runs, cwd=tmp_path, processes=2, config=trained.config)
+    for one, two in zip(trained.after, runs, strict=True):
+        ranks = in_step(two.traces)
+        assert ranks.events > 0
+        assert not ranks.parted
+        assert ranks.difference <= 1e-6
+        if case.two.losses is not None:
+            result = compare(one.traces[0], one_process_view(two.traces))
+            assert not result.parted
+            assert losses(one_process_view(two.traces)) == pytest.approx(losses(one.traces[0]), rel=case.two.losses)
+            assert len(printed(two)) == len(printed(one)), f"lines printed more than once:\n{two.stdout}"
+        if case.two.lines is not None:
+            lines, expected = printed(two, case.two.lines), printed(one, case.two.lines)
+            assert expected, f"no line matches {case.two.lines!r}"
+            assert len(lines) == len(expected), two.stdout
+            for line, wanted in zip(lines, expected, strict=True):
+                assert numbers(line) == pytest.approx(numbers(wanted), rel=1e-3), line
+
+
+def test_checkpoints_of_the_original_resume(trained: Trained, tmp_path: Path) -> None:
+    """A file that the original wrote continues in the migrated script, exactly as it would in the original."""
+    first, *rest = trained.case.one.runs
+    if not rest:
+        pytest.skip("this script resumes nothing")
+    train(trained.original, [first], cwd=tmp_path, original=True)
+    resumed = train(trained.script, rest, cwd=tmp_path)
+    for before, after in zip(trained.before[1:], resumed, strict=True):
+        result = compare(before.traces[0], after.traces[0])
+        assert result.events > 0
+        assert result.identical, result
