@@ -15,18 +15,19 @@ from collections.abc import Iterable, Sequence
 from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.expressions import Expressions
 from accelerate_migrate.analysis.frames import Arguments, Frame
-from accelerate_migrate.analysis.modules import Module, Program, Scope
-from accelerate_migrate.analysis.scopes import own_nodes, parameters
+from accelerate_migrate.analysis.modules import Module, Program
 from accelerate_migrate.analysis.values import (
     ANY,
     BOTTOM,
     NONE,
+    UNKNOWN,
     ClassRef,
     FunctionRef,
     Library,
     Mapping_,
     ModuleRef,
     Object,
+    Parameters,
     Role,
     Sequence_,
     Site,
@@ -53,6 +54,7 @@ class Interpreter(Expressions):
         self._contexts: dict[ast.AST, int] = defaultdict(int)
         self._running: set[Module] = set()
         self._done: set[Module] = set()
+        self._parameterised: dict[Module, frozenset[str]] = {}
 
     def run(self) -> None:
         """Interpret the whole program to a fixpoint."""
@@ -193,8 +195,17 @@ class Interpreter(Expressions):
     def _run_Assign(self, node: ast.Assign, frame: Frame) -> bool:
         result = self.expression(node.value, frame)
         for target in node.targets:
-            self.assign(target, result, frame)
+            self.assign(target, self._as_model(target, node.value, result, frame), frame)
         return True
+
+    def _as_model(self, target: ast.expr, made: ast.expr, result: Value, frame: Frame) -> Value:
+        """An unknown call's result whose ``parameters()`` the file asks for is a model: nothing else has them."""
+        if not (isinstance(target, ast.Name) and isinstance(made, ast.Call) and UNKNOWN in result.atoms):
+            return result
+        if target.id not in self.parameterised(frame.module) or any(isinstance(a, Parameters) for a in result):
+            return result
+        site = self.site(Role.MODEL, made, frame, ast.unparse(made.func))
+        return value(*(a for a in result if a is not UNKNOWN), Object(site))
 
     def _run_AnnAssign(self, node: ast.AnnAssign, frame: Frame) -> bool:
         if node.value is not None:
@@ -399,9 +410,15 @@ class Interpreter(Expressions):
         """The sites that make objects of this class."""
         return [s for s, d in self.details.items() if d.class_def is not None and d.class_def.node is node]
 
-    def scope_uses(self, scope: Scope) -> Iterable[ast.AST]:
-        """The nodes that run in a scope."""
-        return own_nodes(scope)
+    def parameterised(self, module: Module) -> frozenset[str]:
+        """The names of which a module asks ``name.parameters()``."""
+        if module not in self._parameterised:
+            self._parameterised[module] = frozenset(
+                node.value.id
+                for node in ast.walk(module.tree)
+                if isinstance(node, ast.Attribute) and node.attr == "parameters" and isinstance(node.value, ast.Name)
+            )
+        return self._parameterised[module]
 
 
 def _is_static(node: ast.AST) -> bool:
@@ -415,5 +432,3 @@ def _join_environments(environments: Sequence[dict[str, Value]]) -> dict[str, Va
     names = {name for environment in environments for name in environment}
     return {name: join(e[name] for e in environments if name in e) for name in names}
 
-
-__all__ = ["Interpreter", "parameters"]

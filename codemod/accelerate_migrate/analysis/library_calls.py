@@ -130,6 +130,8 @@ class LibraryCalls(Store):
             forward = self.class_attribute(details.class_def, wanted)
         results = []
         for defined in forward.of(FunctionRef):
+            if atom.site.role is Role.MODEL and not defined.module.editable:
+                continue  # a neighbour's model: what goes in row by row comes out row by row
             ref = FunctionRef(defined.node, defined.module, value(atom))
             self.note_call(node, ref)
             results.append(self.call_function(ref, given))
@@ -148,11 +150,11 @@ class LibraryCalls(Store):
 
     def call_library(self, name: str, node: ast.Call, given: Arguments, frame: Frame) -> Value:
         """What a library function returns."""
+        if name in library.WRAPPERS:
+            return self._wrapped(name, node, given, frame)
         role = library.constructed_role(name)
         if role is not None:
             return self._constructed_by_library(role, name, node, given, frame)
-        if name in library.WRAPPERS:
-            return self._wrapped(name, given)
         if name in library.AVAILABLE:
             return value(Availability())
         if name in library.CURRENT_DEVICE or name == "torch.device":
@@ -193,15 +195,18 @@ class LibraryCalls(Store):
         kinds = {str(a.value).split(":")[0] for a in spelled or BOTTOM if isinstance(a, Const)}
         return value(DeviceValue(kind=kinds.pop() if len(kinds) == 1 else ""))
 
-    def _wrapped(self, name: str, given: Arguments) -> Value:
+    def _wrapped(self, name: str, node: ast.Call, given: Arguments, frame: Frame) -> Value:
         inner = given.get(0, "module")
         if inner is None:
             return ANY
-        if name == "copy.deepcopy" and inner.sites(Role.MODEL):
-            return ANY
-        if name in library.DATA_PARALLEL:
-            for site in inner.sites(Role.MODEL):
-                self.details[site].data_parallel = True
+        if name == "copy.deepcopy":
+            return ANY if inner.sites(Role.MODEL) else inner
+        if name not in library.DATA_PARALLEL:
+            return inner
+        if inner.may_be_unknown():  # whatever it is, what DataParallel wraps is a model
+            inner = value(*(a for a in inner if a is not UNKNOWN), Object(self.site(Role.MODEL, node, frame, name)))
+        for site in inner.sites(Role.MODEL):
+            self.details[site].data_parallel = True
         return inner
 
     def _constructed_by_library(

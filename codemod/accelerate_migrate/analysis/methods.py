@@ -14,6 +14,7 @@ from accelerate_migrate.analysis.values import (
     UNKNOWN,
     Atom,
     Bound,
+    DeviceValue,
     Loaded,
     Mapping_,
     Number,
@@ -28,6 +29,7 @@ from accelerate_migrate.analysis.values import (
     Value,
     element,
     flatten,
+    is_device,
     join,
     sequence,
     value,
@@ -82,10 +84,23 @@ def _call_on(calls: LibraryCalls, atom: Atom, method: Bound, node: ast.Call, giv
         return value(atom) if name in ("to", "cuda", "cpu", "copy", "get", "data") else ANY
     if atom is UNKNOWN and name in ("parameters", "named_parameters"):
         return value(Parameters(frozenset()), UNKNOWN)
+    if name == "add_argument":
+        _remember_device_flag(calls, node, given, frame)
     tensor = tensors.combined(given.all())
     if atom is UNKNOWN and tensor is not None and tensor.origin is not Origin.FRESH:
         return value(Tensor(Origin.OTHER, loaders=tensor.loaders, models=tensor.models), UNKNOWN)
     return ANY
+
+
+def _remember_device_flag(calls: LibraryCalls, node: ast.Call, given: Arguments, frame: Frame) -> None:
+    """``add_argument("--device", default="cuda")``: whatever ``parse_args`` returns has a device under that name."""
+    default = given.keywords.get("default", BOTTOM)
+    flags = [v.const() for v in given.positional]
+    if not is_device(default):
+        return
+    for flag in flags:
+        if isinstance(flag, str) and flag.startswith("--"):
+            calls.device_flags[frame.module, flag.lstrip("-").replace("-", "_")] = value(DeviceValue(is_string=True))
 
 
 def _object_method(atom: Object, name: str) -> Value:

@@ -39,6 +39,7 @@ class Store:
         self.module_of_call: dict[ast.Call, Module] = {}
         self.class_bodies: dict[ast.ClassDef, dict[str, Value]] = {}
         self.starred: dict[ast.Module, set[str]] = defaultdict(set)
+        self.device_flags: dict[tuple[Module, str], Value] = {}
         self._names: dict[Scope, Names] = {}
         self._stored: dict[tuple[Scope, str], Value] = {}
         self._globals_written: dict[Module, set[str]] = defaultdict(set)
@@ -130,7 +131,8 @@ class Store:
 
     def attribute_of_unknown(self, module: Module, text: str) -> Value | None:
         """What was stored under ``args.name`` on an object of which nothing else is known."""
-        return self._attributes.get((module.path, text))
+        known = self._attributes.get((module.path, text))
+        return known if known is not None else self.device_flags.get((module, text.rsplit(".", 1)[-1]))
 
     def remember_attribute(self, module: Module, text: str, one: Value) -> None:
         """Join a value into ``args.name`` of an object of which nothing else is known."""

@@ -111,8 +111,9 @@ def _scaled(lefts: set[Reduction], rights: set[Reduction], operator: str) -> Red
 def method(tensor: Tensor, name: str, arguments: Sequence[Value], keywords: dict[str, Value]) -> Value:
     """The value of ``tensor.name(*arguments, **keywords)``."""
     others = combined([value(tensor), *arguments, *keywords.values()]) or tensor
-    if name == "item":
-        return value(Number(tensor.reduction, tensor.loaders, tensor.models))
+    if name == "item":  # one row a sample has no single number: what was taken for rows is not
+        kind = Reduction.OTHER if tensor.reduction is Reduction.ROWS else tensor.reduction
+        return value(Number(kind, tensor.loaders, tensor.models))
     if name in ("numpy", "tolist"):
         return value(Tensor(Origin.FRESH, tensor.reduction, tensor.loaders, tensor.models))
     if name in ("size", "__len__"):
@@ -129,16 +130,7 @@ def method(tensor: Tensor, name: str, arguments: Sequence[Value], keywords: dict
         return value(tensor if tensor.origin is not Origin.FRESH else Tensor(Origin.OTHER, tensor.reduction, tensor.loaders, tensor.models))
     if name in REDUCING or name in PAIRS:
         return reduced(tensor, name, arguments, keywords)
-    if name in ("chunk", "split", "unbind", "tensor_split"):
-        return sequence([]) if False else value(Tensor(others.origin, Reduction.OTHER, others.loaders, others.models))
-    if name in ("view", "reshape") and tensor.reduction is Reduction.ROWS:
-        first = arguments[0] if arguments else None
-        one_axis = len(arguments) == 1 and first is not None and first.const() == -1
-        kind = Reduction.ROWS if first is None or not one_axis else Reduction.ROWS
-        return value(Tensor(tensor.origin, kind, tensor.loaders, tensor.models))
-    if name in ("t", "transpose", "permute"):
-        return value(Tensor(tensor.origin, Reduction.OTHER, tensor.loaders, tensor.models))
-    if name.startswith("new_"):
+    if name in ("chunk", "split", "unbind", "tensor_split", "t", "transpose", "permute") or name.startswith("new_"):
         return value(Tensor(tensor.origin, Reduction.OTHER, tensor.loaders, tensor.models))
     return value(others)
 

@@ -7,6 +7,7 @@ alternative like any other, so "maybe a model, maybe something else" stays visib
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -384,3 +385,19 @@ def element(one: Value, index: object = UNKNOWN) -> Value:
 def map_atoms(one: Value, change: Callable[[Atom], Value]) -> Value:
     """Join ``change(atom)`` over the alternatives."""
     return join(change(atom) for atom in one.atoms)
+
+
+_DEVICE_NAME = re.compile(r"(cuda|cpu|mps|xpu|npu|hpu)(:\d+)?")
+
+
+def is_device(one: Value) -> bool:
+    """Whether every alternative is a device: a ``torch.device``, or a string that names one."""
+    found = False
+    for atom in one.atoms:
+        if isinstance(atom, DeviceValue):
+            found = True
+        elif isinstance(atom, Const) and isinstance(atom.value, str) and _DEVICE_NAME.fullmatch(atom.value):
+            found = True
+        else:
+            return False
+    return found

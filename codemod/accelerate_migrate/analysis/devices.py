@@ -1,0 +1,185 @@
+"""How a script chooses its device: the statements that define it, and what is left of the choice as `cpu=...`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.values import Availability, Const, DeviceValue, Value, is_device
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceDefinition:
+    """A statement that does nothing but choose a device: an assignment, or an ``if`` of assignments.
+
+    ``targets`` are the texts of what it binds (``device``, ``args.device``); ``cpu`` is the source of the argument
+    ``cpu=`` that keeps the script's own choice, or ``None`` where availability alone decides.
+    """
+
+    statement: ast.stmt
+    targets: frozenset[str]
+    cpu: str | None
+    scope: ast.AST
+
+
+def negated(text: str) -> str:
+    """The source of the opposite of a condition."""
+    node = ast.parse(text, mode="eval").body
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return ast.unparse(node.operand)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+        flipped = ast.NotEq() if isinstance(node.ops[0], ast.Eq) else ast.Eq()
+        return ast.unparse(ast.Compare(node.left, [flipped], node.comparators))
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+        return f"not {text}"
+    return f"not ({text})"
+
+
+def condition_as_cpu(training: Training, test: ast.expr) -> str | None:
+    """What ``cpu=`` must be so that a branch on this test is kept: ``None`` where the test is availability alone."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = availability(training.value(test.operand))
+        return None if inner is not None and inner.exact and not inner.rest else ast.unparse(test.operand)
+    known = availability(training.value(test))
+    if known is None or not known.exact:
+        return negated(ast.unparse(test))
+    if not known.rest:
+        return None
+    names = {n.id for n in ast.walk(ast.parse(known.rest)) if isinstance(n, ast.Name)}
+    if isinstance(test, (ast.Name, ast.Attribute)) and not names <= _visible(training, test):
+        return negated(ast.unparse(test))
+    return negated(known.rest)
+
+
+def _visible(training: Training, node: ast.expr) -> set[str]:
+    module = training.module
+    scope = module.function(node)
+    return training.store.scope_names(module.tree).bound | training.store.scope_names(scope).bound
+
+
+def availability(one: Value) -> Availability | None:
+    """The availability condition that a value is, or ``None``."""
+    found = one.of(Availability)
+    others = [a for a in one if not isinstance(a, (Availability, Const))]
+    return found[0] if len(found) == 1 and not others else None
+
+
+def is_flag(training: Training, test: ast.expr) -> bool:
+    """Whether a test asks if an accelerator is available (and wanted)."""
+    return availability(training.value(test)) is not None
+
+
+def find_definitions(training: Training) -> list[DeviceDefinition]:
+    """The statements of the module that define its device, in order."""
+    module = training.module
+    found: list[DeviceDefinition] = []
+    covered: set[ast.stmt] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.If) and node not in covered:
+            definition = _of_branches(training, node)
+            if definition is not None:
+                found.append(definition)
+                covered.update(n for n in ast.walk(node) if isinstance(n, ast.stmt))
+    for node in ast.walk(module.tree):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node not in covered and _defines(training, node):
+            assert node.value is not None
+            cpu = _choice_as_cpu(training, node.value)
+            found.append(DeviceDefinition(node, frozenset(_targets(node)), cpu, module.function(node)))
+    return sorted(found, key=lambda d: d.statement.lineno)
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [ast.unparse(t) for t in targets]
+
+
+def _defines(training: Training, node: ast.stmt) -> bool:
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+        return False
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if not all(isinstance(t, (ast.Name, ast.Attribute)) for t in targets):
+        return False
+    if any(isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name) and t.value.id == "self" for t in targets):
+        return False
+    one = training.value(node.value)
+    if not is_device(one) or isinstance(node.value, ast.Name) and node.value.id not in _cpu_like(node.value):
+        return False
+    if isinstance(node.value, ast.Constant):
+        return node.value.value != "cpu" and any("dev" in t for t in _targets(node))
+    return True
+
+
+def _cpu_like(_: ast.Name) -> tuple[str, ...]:
+    return ()
+
+
+def _of_branches(training: Training, node: ast.If) -> DeviceDefinition | None:
+    """An ``if`` chain in which every branch only assigns the device."""
+    branches = list(_branches(node))
+    if len(branches) < 2 or branches[-1][0] is not None:
+        return None
+    targets: set[str] = set()
+    for _, body in branches:
+        for statement in body:
+            if not isinstance(statement, ast.Assign) or not is_device(training.value(statement.value)):
+                return None
+            targets.update(_targets(statement))
+    if len(targets) != 1:
+        return None
+    conditions = {condition_as_cpu(training, test) for test, _ in branches if test is not None}
+    first_is_cpu = _is_cpu(training, branches[0][1])
+    if len(conditions) == 1:
+        cpu = conditions.pop()
+        if first_is_cpu and cpu is not None:
+            cpu = negated(cpu)
+    else:
+        cpu = None
+    return DeviceDefinition(node, frozenset(targets), cpu, training.module.function(node))
+
+
+def _branches(node: ast.If) -> Iterator[tuple[ast.expr | None, list[ast.stmt]]]:
+    while True:
+        yield node.test, node.body
+        if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
+            node = node.orelse[0]
+            continue
+        if node.orelse:
+            yield None, node.orelse
+        return
+
+
+def _is_cpu(training: Training, body: list[ast.stmt]) -> bool:
+    statement = body[-1]
+    assert isinstance(statement, ast.Assign)
+    return _spelled(training.value(statement.value)) == {"cpu"}
+
+
+def _spelled(one: Value) -> set[str]:
+    return {str(a.value).split(":")[0] if isinstance(a, Const) else getattr(a, "kind", "") for a in one}
+
+
+def _choice_as_cpu(training: Training, node: ast.expr) -> str | None:
+    """The ``cpu=`` that keeps the choice of a device expression."""
+    while isinstance(node, ast.Call) and node.args and is_device(training.value(node)):
+        inner = node.args[0]
+        if isinstance(inner, (ast.IfExp, ast.Constant, ast.Call)):
+            node = inner
+            continue
+        kinds = _spelled(training.value(node))
+        if isinstance(inner, (ast.Name, ast.Attribute)):
+            asked = training.value(inner)
+            if any(isinstance(a, DeviceValue) for a in asked) or asked.may_be_unknown():
+                return f'{ast.unparse(inner)} == "cpu"' if kinds != {"cuda"} else None
+            chosen = _spelled(asked)
+            return None if "cuda" in chosen else 'True' if chosen == {"cpu"} else None
+        return None
+    if isinstance(node, ast.IfExp):
+        cpu = condition_as_cpu(training, node.test)
+        if cpu is not None and _spelled(training.value(node.body)) == {"cpu"}:
+            return negated(cpu)
+        return cpu
+    if _spelled(training.value(node)) == {"cpu"}:
+        return "True"
+    return None

@@ -1,0 +1,364 @@
+"""Loops that measure a model: what must be gathered so that every process gets the numbers of one (promise P2).
+
+An evaluation loop over a sharded loader sees a part of the samples. If everything it adds up is computed, after its
+last model call, from tensors with one row a sample, gathering those rows once makes the rest of the loop run on the
+global batch, the same on every process. Where that cannot be shown, the loader stays whole on every process.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from accelerate_migrate.analysis import library
+from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.training import LoaderLoop, Training
+from accelerate_migrate.analysis.values import (
+    ANY,
+    Bound,
+    Library,
+    Number,
+    Reduction,
+    Role,
+    Sequence_,
+    Site,
+    Tensor,
+    Value,
+    flatten,
+)
+
+_EXACT = {Reduction.SUM, Reduction.COUNT, Reduction.ROWS}
+_QUIET_METHODS = frozenset("append extend update add set_description set_postfix set_postfix_str step reset insert".split())
+
+
+class NotGatherable(Exception):
+    """Why an evaluation loop cannot run on gathered rows, in a few words for a finding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gather:
+    """Gather ``names`` after the statement ``after``; read batch sizes off gathered rows (``sizes``: node, name)."""
+
+    loop: LoaderLoop
+    after: ast.stmt
+    names: tuple[str, ...]
+    sizes: tuple[tuple[ast.Name, str], ...]
+    edge: str | None  # what differs by a little on several processes
+
+
+@dataclass(eq=False)
+class Evaluations:
+    """The decisions for all evaluation loops of a module."""
+
+    gathers: list[Gather] = field(default_factory=list)
+    whole: dict[Site, str] = field(default_factory=dict)  # loaders that stay whole on every process, and why
+    doubtful: list[tuple[LoaderLoop, str]] = field(default_factory=list)  # over a loader that is trained on
+
+
+def decide(training: Training) -> Evaluations:
+    """Look at every loop over a loader that does not train."""
+    result = Evaluations()
+    trained = {s for loop in training.loops if loop.trains for s in loop.loaders}
+    measured = [loop for loop in training.loops if not loop.trains and not _inside_training(training, loop)]
+    plans: list[tuple[LoaderLoop, Gather | str]] = []
+    for loop in measured:
+        try:
+            plans.append((loop, _Loop(training, loop).gather()))
+        except NotGatherable as problem:
+            plans.append((loop, str(problem)))
+    changed = True
+    while changed:
+        changed = False
+        for loop, plan in plans:
+            reason = plan if isinstance(plan, str) else None
+            reason = reason or next((result.whole[s] for s in loop.loaders if s in result.whole), None)
+            for site in loop.loaders - trained if reason else ():
+                if site not in result.whole:
+                    result.whole[site] = reason or ""
+                    changed = True
+    for loop, plan in plans:
+        if any(s in result.whole for s in loop.loaders):
+            if loop.loaders & trained:
+                result.doubtful.append((loop, "it is used for loaders that are trained on and for others"))
+        elif isinstance(plan, Gather):
+            result.gathers.append(plan)
+        else:
+            result.doubtful.append((loop, plan))
+    return result
+
+
+def _inside_training(training: Training, loop: LoaderLoop) -> bool:
+    around = [other.node for other in training.loops if other.trains]
+    return any(a in around for a in training.module.ancestors(loop.node))
+
+
+class _Loop:
+    """One evaluation loop, split at its last model call."""
+
+    def __init__(self, training: Training, loop: LoaderLoop) -> None:
+        self.training = training
+        self.module: Module = training.module
+        self.loop = loop
+        self.tail: list[ast.stmt] = []
+
+    def value(self, node: ast.AST) -> Value:
+        return self.training.value(node)
+
+    def gather(self) -> Gather:
+        """What to gather, and where. Raises ``NotGatherable``."""
+        cut = self._split(self.loop.node.body)
+        if not self.tail:
+            raise NotGatherable("nothing is computed from its outputs")
+        self._check_statements(self.tail)
+        self._check_after_loop()
+        names = self._rows()
+        sizes = self._sizes(names)
+        gathered = tuple(n for n in names if n not in {name.id for name, _ in sizes})
+        if not gathered:
+            raise NotGatherable("no tensor with one row a sample is left behind its last model call")
+        return Gather(self.loop, cut, gathered, tuple(sizes), self._edge())
+
+    # ---- splitting
+
+    def _split(self, body: list[ast.stmt]) -> ast.stmt:
+        calling = [s for s in body if self._calls_model(s)]
+        if not calling:
+            raise NotGatherable("it calls no model that is known")
+        last = calling[-1]
+        after = body[body.index(last) + 1 :]
+        if isinstance(last, ast.With):
+            inner = self._split(last.body)
+            self.tail += after
+            return inner
+        if not isinstance(last, (ast.Assign, ast.AnnAssign)):
+            raise NotGatherable("its last model call is not a plain assignment")
+        self.tail = [*after]
+        return last
+
+    def _calls_model(self, statement: ast.stmt) -> bool:
+        return any(self.training.forwards(node) for node in self.training.reached([statement]))
+
+    # ---- what the rest of the loop does
+
+    def _check_statements(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                if not isinstance(statement, ast.AugAssign) and any(isinstance(t, ast.Subscript) for t in targets):
+                    raise NotGatherable("it writes results at positions of its own")
+            elif isinstance(statement, ast.Expr):
+                self._check_call(statement.value)
+            elif isinstance(statement, ast.If):
+                self._check_statements([*statement.body, *statement.orelse])
+            elif isinstance(statement, ast.With):
+                self._check_statements(statement.body)
+            elif isinstance(statement, ast.For):
+                self._check_inner_loop(statement)
+                self._check_statements(statement.body)
+            elif not isinstance(statement, (ast.Pass, ast.Break, ast.Continue, ast.Assert)):
+                raise NotGatherable("its body does more than add results up")
+            for node in ast.walk(statement):
+                self._check_shape(node)
+
+    def _check_call(self, node: ast.expr) -> None:
+        if isinstance(node, ast.Constant):
+            return
+        if isinstance(node, ast.Call):
+            callee = self.value(node.func)
+            if any(isinstance(a, Library) and a.name == "builtins.print" for a in callee):
+                return
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _QUIET_METHODS:
+                return
+            if self.training.store.calls.get(node):
+                return
+            if any(isinstance(a, Library) and a.name not in library.FILE_WRITERS and "." not in a.name for a in callee):
+                return
+        raise NotGatherable("it writes or shows something for each batch")
+
+    def _check_inner_loop(self, node: ast.For) -> None:
+        if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range":
+            counts = [a for arg in node.iter.args for a in self.value(arg) if isinstance(a, Number)]
+            if not any(c.reduction is Reduction.COUNT for c in counts):
+                raise NotGatherable("it counts on a batch size of its own")
+
+    def _check_shape(self, node: ast.AST) -> None:
+        """``x.view(BATCH_SIZE, -1)`` fits one batch size only."""
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            return
+        if node.func.attr not in ("view", "reshape", "expand", "resize") or not self._is_rows(node.func.value):
+            return
+        first = node.args[0]
+        if isinstance(first, (ast.Constant, ast.UnaryOp, ast.Tuple, ast.Starred)):
+            return
+        if any(isinstance(a, Number) and a.reduction is Reduction.COUNT for a in self.value(first)):
+            return
+        if ast.unparse(first).endswith(".shape"):
+            return
+        raise NotGatherable("it reshapes its outputs to a batch size of its own")
+
+    def _check_after_loop(self) -> None:
+        """A batch that is used again behind the loop would be another one."""
+        scope = self.module.function(self.loop.node)
+        inside = set(ast.walk(self.loop.node))
+        end = self.loop.node.end_lineno or 0
+        bound = self._bound_in_loop()
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in inside and node.lineno > end:
+                if node.id in bound and self._is_rows(node):
+                    raise NotGatherable(f"`{node.id}` of its last batch is used again behind it")
+
+    # ---- what is gathered
+
+    def _bound_in_loop(self) -> set[str]:
+        found = set()
+        tail = {node for statement in self.tail for node in ast.walk(statement)}
+        for node in ast.walk(self.loop.node):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in tail:
+                found.add(node.id)
+        return found
+
+    def _tail_names(self) -> Iterator[ast.Name]:
+        """Names read behind the cut that were bound before it (a name bound again behind it is its own)."""
+        bound = self._bound_in_loop()
+        rebound: set[str] = set()
+        for statement in self.tail:
+            loads = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+            yield from (n for n in sorted(loads, key=lambda n: (n.lineno, n.col_offset)) if n.id in bound - rebound)
+            rebound |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+    def _rows(self) -> list[str]:
+        names: list[str] = []
+        for node in self._tail_names():
+            one = self.value(node)
+            tensors = [a for a in flatten(one) if isinstance(a, Tensor)]
+            if not tensors:
+                if one.may_be_unknown():
+                    raise NotGatherable(f"it is not clear what `{node.id}` holds")
+                continue
+            certain = all(t.reduction is Reduction.ROWS for t in tensors) and not ANY.atoms & one.atoms
+            if self._is_scalar(node.id) or not (certain or self._shown_to_be_rows(node.id)):
+                raise NotGatherable(f"it is not clear that `{node.id}` has one row a sample")
+            if not any(t.loaders for t in tensors):
+                continue
+            if node.id not in names:
+                names.append(node.id)
+        return names
+
+    def _is_scalar(self, name: str) -> bool:
+        """Whether the loop asks this name for its one number."""
+        for node in ast.walk(self.loop.node):
+            if isinstance(node, ast.Attribute) and node.attr in ("item", "backward") and isinstance(node.value, ast.Name):
+                if node.value.id == name and isinstance(self.module.parents[node], ast.Call) and not self._rebound(name):
+                    return True
+        return False
+
+    def _rebound(self, name: str) -> bool:
+        stores = [n for s in self.tail for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+        return any(n.id == name for n in stores)
+
+    def _shown_to_be_rows(self, name: str) -> bool:
+        """Whether the loop treats this name as one row a sample: a torch loss takes it, or each row's best class is asked."""
+        for node in ast.walk(self.loop.node):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            first = ast.unparse(node.args[0])
+            callee = self.value(node.func)
+            named = [a.name for a in callee if isinstance(a, Library)]
+            if first in (name, f"{name}.data") and (
+                callee.sites(Role.LOSS) or any("loss" in n or "cross_entropy" in n for n in named)
+            ):
+                return True
+            ranked = any(n in ("torch.max", "torch.argmax", "torch.topk") for n in named)
+            if ranked and first in (name, f"{name}.data") and len(node.args) + len(node.keywords) > 1:
+                return True
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("max", "argmax", "topk"):
+                if ast.unparse(node.func.value) in (name, f"{name}.data"):
+                    return True
+        return False
+
+    def _sizes(self, names: list[str]) -> list[tuple[ast.Name, str]]:
+        """Reads of ``x.size(0)`` that can ask a tensor that is gathered anyway, where ``x`` has no other use."""
+        found = []
+        uses: dict[str, list[ast.Name]] = {}
+        for node in self._tail_names():
+            uses.setdefault(node.id, []).append(node)
+        only_sized = [n for n in names if all(self._is_size(u) for u in uses[n])]
+        others = [n for n in names if n not in only_sized and all(self._is_plain(u) for u in uses[n])]
+        if not others:
+            return []
+        for name in only_sized:
+            found += [(node, others[-1]) for node in uses[name]]
+        return found
+
+    def _is_size(self, node: ast.Name) -> bool:
+        parent = self.module.parents[node]
+        if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "len":
+            return True
+        if not isinstance(parent, ast.Attribute):
+            return False
+        around = self.module.parents[parent]
+        if parent.attr == "size" and isinstance(around, ast.Call) and around.func is parent:
+            return len(around.args) == 1 and isinstance(around.args[0], ast.Constant) and around.args[0].value == 0
+        if parent.attr == "shape" and isinstance(around, ast.Subscript):
+            return isinstance(around.slice, ast.Constant) and around.slice.value == 0
+        return False
+
+    def _is_plain(self, node: ast.Name) -> bool:
+        return not any(isinstance(a, Sequence_) for a in self.value(node))
+
+    def _is_rows(self, node: ast.AST) -> bool:
+        return any(isinstance(a, Tensor) and a.reduction is Reduction.ROWS and a.loaders for a in flatten(self.value(node)))
+
+    # ---- what is added up
+
+    def _edge(self) -> str | None:
+        """What a mean over batches makes of several processes. Raises where it would be plainly another number."""
+        edge = None
+        for node, added in self._accumulated():
+            kinds = {a.reduction for a in added if isinstance(a, (Tensor, Number))}
+            if not kinds or kinds <= _EXACT:
+                continue
+            if self._divided_by_samples(node):
+                raise NotGatherable(f"`{node}` adds up means of batches and is divided by a number of samples")
+            edge = f"`{node}` averages over batches: a last batch that is not full weighs differently when batches are gathered"
+        return edge
+
+    def _accumulated(self) -> Iterator[tuple[str, Value]]:
+        for statement in self.tail:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.AugAssign):
+                    yield ast.unparse(node.target), self.value(node.value)
+                elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
+                    target = ast.unparse(node.targets[0])
+                    if ast.unparse(node.value.left) == target:
+                        yield target, self.value(node.value.right)
+                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                    if node.func.attr in ("append", "update", "add") and not isinstance(self.value(node.func), Bound):
+                        weighted = any(
+                            isinstance(a, Number) and a.reduction is Reduction.COUNT
+                            for arg in node.args[1:]
+                            for a in self.value(arg)
+                        )
+                        if not weighted:
+                            yield ast.unparse(node.func.value), self.value(node.args[0])
+
+    def _divided_by_samples(self, accumulator: str) -> bool:
+        return any(divides_by_samples(self.training, self.loop.node, accumulator))
+
+
+def divides_by_samples(training: Training, near: ast.AST, accumulator: str) -> Iterator[bool]:
+    """For each division of an accumulator in the function around: whether by a number of samples."""
+    scope = training.module.function(near)
+    for node in ast.walk(scope):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            divided, by = node.left, node.right
+        elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
+            divided, by = node.target, node.value
+        else:
+            continue
+        if accumulator not in {ast.unparse(n) for n in ast.walk(divided) if isinstance(n, ast.expr)}:
+            continue
+        text = ast.unparse(by)
+        counted = any(isinstance(a, Number) and a.reduction is Reduction.COUNT for a in training.value(by))
+        yield ".dataset" in text or "len(" in text and "data" in text and "loader" not in text or counted

@@ -1,0 +1,161 @@
+"""Where the prepared objects live: the name and scope that hold each, and the point where all of them exist."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import dataclass
+
+from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.values import Const, Object, Role, Site
+
+_ORDER = {Role.MODEL: 0, Role.OPTIMIZER: 1, Role.LOADER: 2, Role.SCHEDULER: 3}
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+class Unclear(Exception):
+    """The file cannot be migrated safely; says why, for a person, and where."""
+
+    def __init__(self, message: str, node: ast.AST | None = None, line: int = 1) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line: int = getattr(node, "lineno", line)
+        self.node = node
+
+
+@dataclass(frozen=True, eq=False)
+class Home:
+    """A variable that holds an object to prepare; ``bindings`` are the statements that bind it, in order."""
+
+    name: str
+    role: Role
+    sites: frozenset[Site]
+    scope: ast.AST
+    bindings: tuple[ast.stmt, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Homes that one ``prepare`` call serves, to be put after ``anchor``."""
+
+    homes: tuple[Home, ...]
+    anchor: ast.stmt
+    scope: ast.AST
+
+
+def find_homes(training: Training, wanted: frozenset[Site]) -> list[Home]:
+    """The variable that holds each wanted object. Raises ``Unclear`` where an object has none or several."""
+    module = training.module
+    bindings: dict[tuple[ast.AST, str], list[ast.stmt]] = defaultdict(list)
+    sites: dict[tuple[ast.AST, str], set[Site]] = defaultdict(set)
+    for node in ast.walk(module.tree):
+        if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
+            continue
+        one = training.value(node)
+        held = one.sites() & wanted
+        if not held:
+            continue
+        statement = module.statement(node)
+        if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            continue
+        others = [a for a in one if not isinstance(a, Object) and not (isinstance(a, Const) and a.value is None)]
+        if others or one.sites() - wanted:
+            raise Unclear(f"`{node.id}` may hold something other than what is trained", node)
+        key = (module.function(node), node.id)
+        bindings[key].append(statement)
+        sites[key] |= held
+    _drop_passing_names(module, sites)
+    homes = []
+    for (scope, name), held in sites.items():
+        roles = {s.role for s in held}
+        if len(roles) > 1:
+            raise Unclear(f"`{name}` holds objects of different roles", bindings[scope, name][0])
+        homes.append(Home(name, roles.pop(), frozenset(held), scope, tuple(bindings[scope, name])))
+    _check_complete(training, wanted, homes)
+    return sorted(homes, key=lambda h: (_ORDER.get(h.role, 9), min(s.lineno for s in h.bindings)))
+
+
+def _drop_passing_names(module: Module, sites: dict[tuple[ast.AST, str], set[Site]]) -> None:
+    """A factory's local name is not a home when the caller binds the object as well."""
+    for key in list(sites):
+        scope, name = key
+        returned = any(
+            isinstance(node, ast.Return)
+            and node.value is not None
+            and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.value))
+            for node in ast.walk(scope)
+        )
+        elsewhere = set().union(*(held for other, held in sites.items() if other[0] is not scope), set())
+        if returned and sites[key] <= elsewhere:
+            del sites[key]
+
+
+def _check_complete(training: Training, wanted: frozenset[Site], homes: list[Home]) -> None:
+    for site in sorted(wanted, key=lambda s: (s.line, s.column)):
+        held_by = [home for home in homes if site in home.sites]
+        if not held_by:
+            raise Unclear(f"the {site.role.value} made here is not held by a plain variable", line=site.line)
+        if len(held_by) > 1:
+            used = [h for h in held_by if _is_used_to_train(training, h)]
+            if len(used) != 1:
+                names = " and ".join(f"`{h.name}`" for h in held_by)
+                raise Unclear(f"the {site.role.value} made here goes by several names: {names}", line=site.line)
+            for home in held_by:
+                if home is not used[0]:
+                    homes.remove(home)
+
+
+def _is_used_to_train(training: Training, home: Home) -> bool:
+    for node in ast.walk(home.scope):
+        if isinstance(node, ast.Call):
+            named = [node.func, *node.args, *(k.value for k in node.keywords)]
+            if any(isinstance(n, ast.Name) and n.id == home.name for n in named):
+                return True
+    return False
+
+
+def group_homes(training: Training, homes: list[Home]) -> list[Group]:
+    """The ``prepare`` calls to make: one for all homes of a scope, apart where some are made anew in a loop."""
+    module = training.module
+    by_loop: dict[tuple[ast.AST, ast.AST | None], list[Home]] = defaultdict(list)
+    for home in homes:
+        by_loop[home.scope, _loop_around(module, home)].append(home)
+    groups = []
+    for (scope, _loop), members in by_loop.items():
+        anchor = _anchor(module, members)
+        groups.append(Group(tuple(members), anchor, scope))
+    return groups
+
+
+def _loop_around(module: Module, home: Home) -> ast.AST | None:
+    loops = []
+    for statement in home.bindings:
+        found = None
+        for around in module.ancestors(statement):
+            if around is home.scope:
+                break
+            if isinstance(around, _LOOPS):
+                found = around
+                break
+        loops.append(found)
+    if len(set(loops)) > 1:
+        raise Unclear(f"`{home.name}` is made both inside and outside a loop", home.bindings[0])
+    return loops[0]
+
+
+def _anchor(module: Module, homes: list[Home]) -> ast.stmt:
+    """The last statement that binds one of the homes, in the innermost block that holds all the bindings."""
+    chains = []
+    for home in homes:
+        for statement in home.bindings:
+            chain: list[ast.stmt] = [statement]
+            chain += [a for a in module.ancestors(statement) if isinstance(a, ast.stmt)]
+            chains.append(chain)
+    first = chains[0]
+    for own in first:
+        block = module.block(own)
+        inside = [next((s for s in chain if s in block), None) for chain in chains]
+        if all(s is not None for s in inside):
+            return max((s for s in inside if s is not None), key=block.index)
+    raise Unclear("the objects to prepare are made in places that have no block in common", first[0])

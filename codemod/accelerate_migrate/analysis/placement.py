@@ -1,0 +1,218 @@
+"""Where the accelerator is made, and how it reaches the functions that need it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from accelerate_migrate.analysis.devices import DeviceDefinition
+from accelerate_migrate.analysis.homes import Group, Unclear
+from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.scopes import parameters
+from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.values import is_device
+
+NAME = "accelerator"
+
+
+@dataclass(eq=False)
+class Placement:
+    """The scope that makes the accelerator, and the functions that are given it.
+
+    ``device_parameters`` are parameters that only ever hold the device: the accelerator takes their place.
+    """
+
+    training: Training
+    scope: ast.AST  # the module, or the function that sets the training up
+    definition: DeviceDefinition | None  # the device choice that the creation replaces
+    device_parameters: dict[ast.AST, str] = field(default_factory=dict)
+    needed: set[ast.AST] = field(default_factory=set)  # functions that use the accelerator
+    uses: set[ast.AST] = field(default_factory=set)  # the nodes that asked for it
+    _reachable: dict[ast.AST, bool] = field(default_factory=dict)
+
+    @property
+    def module(self) -> Module:
+        """The module of the placement."""
+        return self.training.module
+
+    def available(self, node: ast.AST) -> bool:
+        """Whether code at this node can name the accelerator (it may have to be passed there)."""
+        if not self.reaches(self.module.function(node)) or self._in_foreign_class(node):
+            return False
+        return all(statement.lineno > self.floor for statement in self.leading_to(node))
+
+    @cached_property
+    def floor(self) -> int:
+        """The line behind which the accelerator can be made: its arguments exist, and so does its import."""
+        if self.definition is None or self.definition.cpu is None:
+            body = getattr(self.scope, "body", [])
+            imports = [s for s in body if isinstance(s, (ast.Import, ast.ImportFrom))]
+            first = getattr(self.scope, "lineno", 0)
+            return max([first, *(s.end_lineno or 0 for s in imports)]) if isinstance(self.scope, ast.Module) else first
+        parts = {ast.unparse(n) for n in ast.walk(ast.parse(self.definition.cpu)) if isinstance(n, (ast.Name, ast.Attribute))}
+        lines = [
+            self.module.statement(n).end_lineno or 0
+            for n in ast.walk(self.scope)
+            if isinstance(n, (ast.Name, ast.Attribute))
+            and isinstance(n.ctx, ast.Store)
+            and ast.unparse(n) in parts
+            and n.lineno < self.definition.statement.lineno
+        ]
+        return max(lines, default=0)
+
+    def leading_to(self, node: ast.AST) -> list[ast.stmt]:
+        """The statements of the accelerator's scope at which this node may first run."""
+        found: list[ast.stmt] = []
+        seen: set[ast.AST] = set()
+        queue = [node]
+        while queue:
+            current = queue.pop()
+            function = self.module.function(current)
+            if function is self.scope:
+                found.append(self.module.statement(current))
+            elif function not in seen:
+                seen.add(function)
+                queue.extend(self.training.store.callers.get(function, ()))
+        return found
+
+    def _in_foreign_class(self, node: ast.AST) -> bool:
+        """Inside a class the accelerator is a global of the script at best."""
+        if isinstance(self.scope, ast.Module):
+            return False
+        return any(isinstance(a, ast.ClassDef) and self.scope not in self.module.ancestors(a) for a in self.module.ancestors(node))
+
+    def use(self, node: ast.AST) -> str:
+        """The name of the accelerator at this node; remembers that it is needed there."""
+        self.uses.add(node)
+        function = self.module.function(node)
+        self._need(function)
+        return NAME
+
+    def _need(self, function: ast.AST) -> None:
+        if function in self.needed or self.is_visible_in(function):
+            return
+        self.needed.add(function)
+        for call in self.training.store.callers.get(function, ()):
+            self._need(self.module.function(call))
+
+    def is_visible_in(self, function: ast.AST) -> bool:
+        """Whether a function sees the accelerator without being given it: the scope that makes it, or one inside it."""
+        return isinstance(self.scope, ast.Module) or function is self.scope or self.scope in self.module.ancestors(function)
+
+    def reaches(self, function: ast.AST) -> bool:
+        """Whether a function sees the accelerator or can be given it at all its calls."""
+        if self.is_visible_in(function):
+            return True
+        if isinstance(function, ast.Module):
+            return False
+        if function not in self._reachable:
+            self._reachable[function] = False  # a cycle alone reaches nothing
+            self._reachable[function] = self._can_be_given(function)
+        return self._reachable[function]
+
+    def _can_be_given(self, function: ast.AST) -> bool:
+        assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if isinstance(self.module.parents[function], ast.ClassDef) or function.decorator_list:
+            return False
+        calls = self.training.store.callers.get(function, set())
+        if not calls or escapes(self.training, function):
+            return False
+        inside = set(ast.walk(self.module.tree))
+        return all(call in inside and self.reaches(self.module.function(call)) for call in calls)
+
+
+def escapes(training: Training, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is used other than by calling it by name, so that its calls are not all known."""
+    known = {call.func for call in training.store.callers.get(function, ())}
+    for node in ast.walk(training.module.tree):
+        if isinstance(node, ast.Name) and node.id == function.name and isinstance(node.ctx, ast.Load) and node not in known:
+            return True
+    return any(not isinstance(f, ast.Name) for f in known)
+
+
+def place(training: Training, groups: list[Group], definitions: list[DeviceDefinition]) -> Placement:
+    """Decide where the accelerator is made. Raises ``Unclear`` where no one scope can make it."""
+    module = training.module
+    if NAME in _all_names(module):
+        raise Unclear(f"the name `{NAME}` is already used in this file")
+    scopes = {group.scope for group in groups}
+    at_module = [d for d in definitions if isinstance(d.scope, ast.Module)]
+    if at_module or any(isinstance(s, ast.Module) for s in scopes) or not scopes:
+        scope: ast.AST = module.tree
+    else:
+        scope = _outermost(training, scopes)
+    own = [d for d in definitions if d.scope is scope]
+    placement = Placement(training, scope, own[0] if own else None)
+    for group in groups:
+        if not placement.available(group.anchor):
+            raise Unclear("the objects to prepare are made in functions that do not call each other", group.anchor)
+    placement.device_parameters = dict(_device_parameters(training, placement))
+    return placement
+
+
+def _outermost(training: Training, scopes: set[ast.AST]) -> ast.AST:
+    """The scope from which the others are called."""
+    for scope in scopes:
+        reached = {scope}
+        for node in training.reached(list(getattr(scope, "body", []))):
+            if isinstance(node, ast.Call):
+                reached |= training.store.calls.get(node, set())
+        if scopes <= reached:
+            return scope
+    raise Unclear("model, optimizer and loader are made in functions that do not call each other", next(iter(scopes)))
+
+
+def _device_parameters(training: Training, placement: Placement) -> list[tuple[ast.AST, str]]:
+    found = []
+    module = training.module
+    for function in ast.walk(module.tree):
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if placement.is_visible_in(function) and not isinstance(placement.scope, ast.Module):
+            continue
+        if not placement.reaches(function) or not training.store.callers.get(function):
+            continue
+        if isinstance(module.parents[function], ast.ClassDef) or escapes(training, function):
+            continue
+        held = [a.arg for a in parameters(function) if _holds_device(training, function, a.arg)]
+        if len(held) == 1 and _all_calls_pass(training, function, held[0]):
+            found.append((function, held[0]))
+    return found
+
+
+def _holds_device(training: Training, function: ast.AST, name: str) -> bool:
+    assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+    one = training.store.stored(training.module, function, name)
+    return one is not None and bool(one.atoms) and is_device(one)
+
+
+def _all_calls_pass(training: Training, function: ast.AST, name: str) -> bool:
+    """Whether every call gives the parameter explicitly (a default would need the accelerator out of nowhere)."""
+    return all(argument_for(call, function, name) is not None for call in training.store.callers[function])
+
+
+def argument_for(call: ast.Call, function: ast.AST, name: str) -> ast.expr | None:
+    """The argument of a call that becomes this parameter of the function, or ``None``."""
+    assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if name in names and not any(isinstance(a, ast.Starred) for a in call.args):
+        index = names.index(name)
+        if index < len(call.args):
+            return call.args[index]
+    return None
+
+
+def _all_names(module: Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name)
+    return names

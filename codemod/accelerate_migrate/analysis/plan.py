@@ -1,0 +1,83 @@
+"""The facts of one module, put together: what rules read."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from accelerate_migrate.analysis import evaluation
+from accelerate_migrate.analysis.devices import DeviceDefinition, find_definitions
+from accelerate_migrate.analysis.evaluation import Evaluations
+from accelerate_migrate.analysis.homes import Group, Home, Unclear, find_homes, group_homes
+from accelerate_migrate.analysis.interpreter import Interpreter
+from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.placement import Placement, place
+from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.values import Role, Site, Value
+
+
+@dataclass(eq=False)
+class Plan:
+    """Everything that is decided about a module before any rule changes it."""
+
+    module: Module
+    store: Interpreter
+    training: Training
+    definitions: list[DeviceDefinition]
+    evaluations: Evaluations
+    homes: list[Home]
+    groups: list[Group]
+    placement: Placement
+
+    def value(self, node: ast.AST) -> Value:
+        """What an expression may be."""
+        return self.training.value(node)
+
+    @property
+    def prepared(self) -> frozenset[Site]:
+        """The objects that go through ``prepare``."""
+        return frozenset(site for home in self.homes for site in home.sites)
+
+    @property
+    def sharded(self) -> frozenset[Site]:
+        """The loaders of which each process sees a part."""
+        return frozenset(s for s in self.prepared if s.role is Role.LOADER)
+
+    def group_of(self, site: Site) -> Group | None:
+        """The ``prepare`` call that an object goes through."""
+        return next((g for g in self.groups for h in g.homes if site in h.sites), None)
+
+    def is_prepared_at(self, site: Site, node: ast.AST) -> bool:
+        """Whether, when this node runs, the object has been through ``prepare``."""
+        group = self.group_of(site)
+        if group is None:
+            return False
+        scope = self.module.function(node)
+        if scope is group.scope:
+            return node.lineno > (group.anchor.end_lineno or 0) if isinstance(node, (ast.expr, ast.stmt)) else True
+        calls = self.store.callers.get(scope, set())
+        if not calls or isinstance(group.scope, ast.Module) and isinstance(scope, ast.Module):
+            return True
+        return any(self.is_prepared_at(site, call) for call in calls if call is not node and self.module.function(call) is not scope)
+
+
+def plan_module(module: Module, store: Interpreter) -> Plan | None:
+    """The plan of a module that trains; ``None`` where nothing trains there. Raises ``Unclear``."""
+    training = Training(module, store)
+    if not training.backwards:
+        return None
+    if not training.steps:
+        raise Unclear("gradients are computed here, but no optimizer that is known steps on them", training.backwards[0])
+    if not training.models:
+        raise Unclear("the model whose parameters the optimizer owns could not be found", training.steps[0])
+    evaluations = evaluation.decide(training)
+    wanted = training.models | training.optimizers | training.per_batch_schedulers
+    wanted |= training.loaders - set(evaluations.whole)
+    homes = find_homes(training, wanted)
+    groups = group_homes(training, homes)
+    definitions = find_definitions(training)
+    placement = place(training, groups, definitions)
+    return Plan(module, store, training, definitions, evaluations, homes, groups, placement)
+
+
+__all__ = ["Plan", "Unclear", "plan_module"]

@@ -1,0 +1,204 @@
+"""What trains what: backward calls, loops over loaders, and the objects that `prepare` must see."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from accelerate_migrate.analysis.interpreter import Interpreter
+from accelerate_migrate.analysis.methods import root_sites
+from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.values import (
+    BOTTOM,
+    UNKNOWN,
+    Batches,
+    Bound,
+    ClassRef,
+    Library,
+    ModuleRef,
+    Object,
+    Parameters,
+    Role,
+    Sequence_,
+    Site,
+    Tensor,
+    Value,
+    flatten,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LoaderLoop:
+    """A ``for`` over one or more loaders; ``trains`` where a backward runs inside it."""
+
+    node: ast.For | ast.AsyncFor
+    loaders: frozenset[Site]
+    trains: bool
+
+
+@dataclass(eq=False)
+class Training:
+    """The training of one module of a program."""
+
+    module: Module
+    store: Interpreter
+    backwards: list[ast.Call] = field(default_factory=list)
+    foreign_backwards: list[ast.Call] = field(default_factory=list)
+    loops: list[LoaderLoop] = field(default_factory=list)
+    steps: list[ast.Call] = field(default_factory=list)  # optimizer.step(...)
+    scheduler_steps: list[ast.Call] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for node in ast.walk(self.module.tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                self._sort_call(node, node.func)
+        for node in ast.walk(self.module.tree):
+            if isinstance(node, (ast.For, ast.AsyncFor)):
+                loaders = self.loaders_of(self.value(node.iter))
+                if loaders:
+                    self.loops.append(LoaderLoop(node, loaders, self.reaches(node.body, set(self.backwards))))
+
+    def _sort_call(self, node: ast.Call, func: ast.Attribute) -> None:
+        owner = self.value(func.value)
+        if func.attr == "backward":
+            (self.backwards if self.is_backward(owner) else self.foreign_backwards).append(node)
+        elif func.attr == "step":
+            if owner.sites(Role.OPTIMIZER):
+                self.steps.append(node)
+            elif owner.sites(Role.SCHEDULER):
+                self.scheduler_steps.append(node)
+
+    def value(self, node: ast.AST) -> Value:
+        """What an expression may be."""
+        return self.store.values.get(node, BOTTOM)
+
+    def is_backward(self, owner: Value) -> bool:
+        """Whether ``owner.backward()`` starts the gradient of a loss: a tensor, or nothing known that says otherwise."""
+        if owner.of(Tensor):
+            return True
+        named = (Library, ModuleRef, ClassRef, Object, Parameters)
+        return not any(isinstance(a, named) for a in owner) and not _of_library(owner)
+
+    def loaders_of(self, iterated: Value) -> frozenset[Site]:
+        """The loaders that iterating this value draws from."""
+        found: set[Site] = set()
+        for atom in flatten(iterated):
+            if isinstance(atom, Batches):
+                found |= atom.loaders
+            elif isinstance(atom, Object) and atom.site.role is Role.LOADER:
+                found.add(atom.site)
+            elif isinstance(atom, Sequence_) and atom.rest is not None:
+                found |= {s for a in flatten(atom.rest) if isinstance(a, Tensor) and a.loaders for s in a.loaders}
+        return frozenset(found)
+
+    # ---- reachability
+
+    def reached(self, statements: list[ast.stmt] | list[ast.AST]) -> Iterator[ast.AST]:
+        """Every node that may run when these statements run, functions of the program they call included."""
+        seen: set[ast.AST] = set()
+        stack: list[ast.AST] = list(statements)
+        while stack:
+            top = stack.pop()
+            for node in ast.walk(top):
+                yield node
+                if isinstance(node, ast.Call):
+                    for callee in self.store.calls.get(node, ()):
+                        if callee not in seen:
+                            seen.add(callee)
+                            body = callee.body if isinstance(callee, ast.Lambda) else getattr(callee, "body", [])
+                            stack.extend(body if isinstance(body, list) else [body])
+
+    def reaches(self, statements: list[ast.stmt], wanted: set[ast.Call]) -> bool:
+        """Whether one of these calls may run when the statements run."""
+        return any(node in wanted for node in self.reached(statements) if isinstance(node, ast.Call))
+
+    def forwards(self, node: ast.AST) -> frozenset[Site]:
+        """The models that a call calls (``model(x)``), none for other nodes."""
+        if not isinstance(node, ast.Call):
+            return frozenset()
+        return self.value(node.func).sites(Role.MODEL)
+
+    def inside_loader_loop(self, node: ast.AST) -> bool:
+        """Whether a node runs once a batch: in a loader's loop, or in a function called from one."""
+        looping = [loop.node for loop in self.loops]
+        seen: set[ast.AST] = set()
+        queue: list[ast.AST] = [node]
+        while queue:
+            current = queue.pop()
+            for around in self.module.ancestors(current):
+                if around in looping and current is not getattr(around, "iter", None):
+                    return True
+                if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)) and around not in seen:
+                    seen.add(around)
+                    queue.extend(self.store.callers.get(around, ()))
+                    break
+        return False
+
+    # ---- objects
+
+    @cached_property
+    def optimizers(self) -> frozenset[Site]:
+        """The optimizers that step in this module."""
+        found: set[Site] = set()
+        for call in self.steps:
+            assert isinstance(call.func, ast.Attribute)
+            found |= self.value(call.func.value).sites(Role.OPTIMIZER)
+        return frozenset(found)
+
+    @cached_property
+    def models(self) -> frozenset[Site]:
+        """The outermost models whose parameters these optimizers own."""
+        owned: set[Site] = set()
+        for site in self.optimizers:
+            owners = self.store.details[site].owners
+            owned |= root_sites(owners) if owners is not None else set()
+        for call in self.backwards:
+            assert isinstance(call.func, ast.Attribute)
+            for tensor in self.value(call.func.value).of(Tensor):
+                owned |= {s for s in tensor.models if self._holds_owned(s, owned)}
+        inner = {part for site in owned for part in self._parts(site)}
+        return frozenset(owned - inner)
+
+    def _parts(self, site: Site) -> set[Site]:
+        found: set[Site] = set()
+        queue = [site]
+        while queue:
+            for held in self.store.details[queue.pop()].fields.values():
+                for part in held.sites(Role.MODEL):
+                    if part not in found:
+                        found.add(part)
+                        queue.append(part)
+        return found - {site}
+
+    def _holds_owned(self, site: Site, owned: set[Site]) -> bool:
+        return bool(self._parts(site) & owned)
+
+    @cached_property
+    def loaders(self) -> frozenset[Site]:
+        """The loaders that this module makes or iterates over."""
+        found = {s for loop in self.loops for s in loop.loaders}
+        found |= {s for s in self.store.details if s.role is Role.LOADER and s.path == self.module.path}
+        return frozenset(found)
+
+    @cached_property
+    def per_batch_schedulers(self) -> frozenset[Site]:
+        """The schedulers that are stepped once a batch, and nowhere once an epoch."""
+        batch: set[Site] = set()
+        epoch: set[Site] = set()
+        for call in self.scheduler_steps:
+            assert isinstance(call.func, ast.Attribute)
+            sites = self.value(call.func.value).sites(Role.SCHEDULER)
+            if self.inside_loader_loop(call):
+                batch |= sites
+            else:
+                epoch |= sites
+        return frozenset(batch - epoch)
+
+
+def _of_library(owner: Value) -> bool:
+    """Whether a value is something of an imported library (``torch.autograd``), not a result of calling it."""
+    return any(isinstance(a, Bound) and any(isinstance(b, (Library, Object)) for b in a.owner) for a in owner) and (
+        UNKNOWN not in owner.atoms
+    )
