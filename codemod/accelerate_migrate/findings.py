@@ -5,9 +5,11 @@ These are the only things that cross from the migration into the reports, so the
 
 from __future__ import annotations
 
-import difflib
+import os
 from dataclasses import dataclass, field
 from enum import Enum
+
+from accelerate_migrate.changes import opcodes, split_lines
 
 
 class Severity(str, Enum):
@@ -81,6 +83,11 @@ class FileResult:
     launch_config: str | None = None
     encoding: str = field(default="utf-8")
 
+    @property
+    def launch_config_path(self) -> str | None:
+        """Where the launch config belongs: ``train.launch.yaml`` beside ``train.py``."""
+        return None if self.launch_config is None else os.path.splitext(self.path)[0] + ".launch.yaml"
+
     def text_before(self) -> str:
         """The file as text, undecodable bytes kept as surrogates; newlines as they are."""
         return self.before.decode(self.encoding, "surrogateescape")
@@ -94,9 +101,8 @@ class FileResult:
         """Lines (added, removed) by the migration."""
         if self.after is None:
             return 0, 0
-        old, new = self.text_before().splitlines(True), self.text_after().splitlines(True)
         added = removed = 0
-        for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        for tag, i1, i2, j1, j2 in opcodes(split_lines(self.before), split_lines(self.after)):
             if tag != "equal":
                 removed += i2 - i1
                 added += j2 - j1

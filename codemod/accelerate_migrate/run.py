@@ -1,0 +1,135 @@
+"""One run: programs in, results out, each fault contained in its file; over several processes where that pays."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+
+from accelerate_migrate.codes import INTERNAL, SOURCE, failed, refused
+from accelerate_migrate.discover import Found, worth_reading
+from accelerate_migrate.findings import FileResult, Options, Status
+from accelerate_migrate.source import Script, SourceProblem
+
+Program = Sequence[Found]
+Migrate = Callable[[Sequence[Script], Options], list[FileResult]]
+Log = Callable[[str], None]
+
+_POOL_PAYS_FROM = 1_000_000  # bytes of source in all; below, starting processes costs more than it saves
+
+
+def migrate_all(programs: Sequence[Program], options: Options, jobs: int | None = None) -> Iterator[list[FileResult]]:
+    """Migrate programs, one list of results each, in order.
+
+    Programs share nothing, so ``jobs`` of them run side by side, each in a process (``None`` chooses: the number of
+    CPUs, or one where the input is small). A single program always runs in this process. Contents of files that have
+    nothing to report are dropped, so that memory follows what changes and not what is read.
+    """
+    workers = min(len(programs), jobs if jobs is not None else _useful_jobs(programs))
+    if workers <= 1:
+        for program in programs:
+            yield migrate_files(program, options)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        pending = [pool.submit(migrate_files, program, options) for program in programs]
+        for number, program in enumerate(programs):
+            yield _outcome(pending[number], program, options)
+            pending[number] = Future()
+
+
+def migrate_files(program: Program, options: Options, migrate: Migrate | None = None) -> list[FileResult]:
+    """Migrate the files of one program; a result a file, in order. Never raises for a fault in a file."""
+    results: dict[str, FileResult] = {}
+    scripts: list[Script] = []
+    for found in program:
+        outcome = _first_look(found)
+        if isinstance(outcome, Script):
+            scripts.append(outcome)
+        else:
+            results[found.path] = outcome
+    if scripts:
+        for result in _contained(scripts, options, migrate or _migrate_program()):
+            results[result.path] = result
+    return [_without_idle_bytes(results[found.path]) for found in program]
+
+
+def _migrate_program() -> Migrate:
+    from accelerate_migrate.migrate import migrate_program
+
+    return migrate_program
+
+
+def _first_look(found: Found) -> Script | FileResult:
+    """A script that may concern training, or what there is to say about a file that does not."""
+    data = found.data or b""
+    try:
+        script = Script(found.path, data) if found.data is not None else Script.load(found.path)
+        data = script.data
+        if found.path.endswith(".ipynb"):
+            if found.named or worth_reading(data):
+                return refused(found.path, data, SOURCE, "Notebooks are not handled yet.")
+            return FileResult(found.path, Status.UNCHANGED, data)
+        script.check_bytes()
+        if worth_reading(data):
+            return script
+        if found.named:
+            script.parse()  # somebody asked about this very file, and hears whether it could be read
+    except SourceProblem as problem:
+        return refused(found.path, data, SOURCE, problem.message, problem.line)
+    return FileResult(found.path, Status.UNCHANGED, data)
+
+
+def _contained(scripts: Sequence[Script], options: Options, migrate: Migrate) -> list[FileResult]:
+    """Results for each script whatever happens: where a program fails as a whole, each of its files is tried alone."""
+    try:
+        return migrate(scripts, options)
+    except Exception as error:
+        if len(scripts) > 1:
+            return [result for script in scripts for result in _contained([script], options, migrate)]
+        script = scripts[0]
+        if isinstance(error, SourceProblem):
+            return [refused(script.path, script.data, SOURCE, error.message, error.line)]
+        if os.environ.get("ACCELERATE_MIGRATE_TRACEBACKS"):
+            traceback.print_exc()
+        text = str(error).strip().splitlines()
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        message = (
+            f"The tool failed on this file ({type(error).__name__}{': ' + text[0] if text else ''}, "
+            f"{os.path.basename(where.filename)}:{where.lineno}). This is a fault of ours; the file is untouched."
+        )
+        return [failed(script.path, script.data, INTERNAL, message)]
+
+
+def _outcome(future: Future[list[FileResult]], program: Program, options: Options) -> list[FileResult]:
+    """What a worker made of a program. Where its process died (killed, out of memory), once more in one of its own."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        pass
+    try:
+        with ProcessPoolExecutor(1) as pool:
+            return pool.submit(migrate_files, program, options).result()
+    except BrokenProcessPool:
+        message = "The process that worked on this program died (killed, or out of memory); the file is untouched."
+        return [failed(found.path, b"", INTERNAL, message) for found in program]
+
+
+def _without_idle_bytes(result: FileResult) -> FileResult:
+    idle = result.status is Status.UNCHANGED and not result.findings
+    return replace(result, before=b"") if idle else result
+
+
+def _useful_jobs(programs: Sequence[Program]) -> int:
+    total = 0
+    for program in programs:
+        for found in program:
+            try:
+                total += os.path.getsize(found.path)
+            except OSError:
+                continue
+            if total >= _POOL_PAYS_FROM:
+                return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1
