@@ -1,0 +1,487 @@
+"""The facade that a training script sees. It reads its arguments, keeps what it prepared, and delegates."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from . import arguments, collectives, metrics, strategies, topology
+from .accumulation import GradientState
+from .data import DataLoaderShard, prepare_loader
+from .optimizer import AcceleratedOptimizer
+from .plugins import (
+    AutocastKwargs,
+    DataLoaderConfiguration,
+    GradientAccumulationPlugin,
+    GradScalerKwargs,
+    InitProcessGroupKwargs,
+    ProjectConfiguration,
+    check_steps,
+)
+from .precision import Precision, unwrap_forward
+from .preparation import LOADER, MODEL, OPTIMIZER, ORDER, SCHEDULER, Prepared, kind_of
+from .scheduler import AcceleratedScheduler
+from .state import AcceleratorState, ProcessControl
+
+
+class Accelerator(ProcessControl):
+    """Trains on whatever the launcher started: `prepare` the objects, and call `backward` instead of `loss.backward`.
+
+    Args:
+        device_placement: move models and batches to `accelerator.device`.
+        split_batches: see DataLoaderConfiguration.
+        mixed_precision: "no", "fp16" or "bf16"; None reads ACCELERATE_MIXED_PRECISION.
+        gradient_accumulation_steps: micro-batches per optimizer step, for `accumulate()`. The environment variable
+            ACCELERATE_GRADIENT_ACCUMULATION_STEPS wins over it.
+        cpu: stay on the CPU; so does ACCELERATE_USE_CPU=true.
+        dataloader_config, gradient_accumulation_plugin, project_config: see these classes.
+        rng_types: random states shared between processes at the start of each epoch.
+        project_dir: the project's folder.
+        step_scheduler_with_optimizer: prepared schedulers step with their optimizer; see AcceleratedScheduler.
+        kwargs_handlers: at most one object of each of AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs
+            and InitProcessGroupKwargs.
+        even_batches: see DataLoaderConfiguration.
+
+    Raises:
+        NotImplementedError: one of the other arguments, which this version does not support, is set.
+        TypeError, ValueError: an argument is not what it can be; the message says what can.
+    """
+
+    def __init__(
+        self,
+        device_placement: bool = True,
+        split_batches: bool | None = None,
+        mixed_precision: str | None = None,
+        gradient_accumulation_steps: int = 1,
+        cpu: bool = False,
+        dataloader_config: DataLoaderConfiguration | None = None,
+        deepspeed_plugin: Any = None,
+        fsdp_plugin: Any = None,
+        torch_tp_plugin: Any = None,
+        megatron_lm_plugin: Any = None,
+        rng_types: Iterable[str] | None = None,
+        log_with: Any = None,
+        project_dir: str | os.PathLike[str] | None = None,
+        project_config: ProjectConfiguration | None = None,
+        gradient_accumulation_plugin: GradientAccumulationPlugin | None = None,
+        step_scheduler_with_optimizer: bool = True,
+        kwargs_handlers: Iterable[Any] | None = None,
+        dynamo_backend: Any = None,
+        dynamo_plugin: Any = None,
+        deepspeed_plugins: Any = None,
+        parallelism_config: Any = None,
+        *,
+        even_batches: bool | None = None,
+    ) -> None:
+        arguments.refuse_unsupported(
+            {
+                "deepspeed_plugin": deepspeed_plugin,
+                "deepspeed_plugins": deepspeed_plugins,
+                "fsdp_plugin": fsdp_plugin,
+                "torch_tp_plugin": torch_tp_plugin,
+                "megatron_lm_plugin": megatron_lm_plugin,
+                "log_with": log_with,
+                "dynamo_backend": None if str(dynamo_backend).lower() == "no" else dynamo_backend,
+                "dynamo_plugin": dynamo_plugin,
+                "parallelism_config": parallelism_config,
+            }
+        )
+        arguments.refuse_unsupported_environment()
+        mode = arguments.read_mixed_precision(mixed_precision)
+        handlers = arguments.read_handlers(kwargs_handlers)
+        accumulation = arguments.read_accumulation(gradient_accumulation_steps, gradient_accumulation_plugin)
+        self.dataloader_config = arguments.read_loader_config(
+            dataloader_config, split_batches=split_batches, even_batches=even_batches
+        )
+        self.project_configuration = arguments.read_project(project_dir, project_config)
+        self.rng_types = arguments.read_rng_types(rng_types)
+        self.device_placement = device_placement
+        self.step_scheduler_with_optimizer = step_scheduler_with_optimizer
+
+        self._place = topology.connect(cpu, handlers.get(InitProcessGroupKwargs))  # type: ignore[arg-type]
+        self._precision = Precision(
+            mode,
+            self._place.device,
+            handlers.get(AutocastKwargs),  # type: ignore[arg-type]
+            handlers.get(GradScalerKwargs),  # type: ignore[arg-type]
+        )
+        self._strategy = strategies.find("ddp" if self._place.num_processes > 1 else "single")(self._place, handlers)
+        self._prepared = Prepared()
+        self.gradient_state = GradientState(accumulation)
+        self.state = AcceleratorState(mode)
+
+    # What a script asks
+
+    @property
+    def mixed_precision(self) -> str:
+        """"no", "fp16" or "bf16"."""
+        return self._precision.mode
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """The gradient scaler of fp16, else None."""
+        return self._precision.scaler
+
+    @property
+    def sync_gradients(self) -> bool:
+        """Whether the current micro-batch ends with an optimizer step."""
+        return self.gradient_state.sync_gradients
+
+    @sync_gradients.setter
+    def sync_gradients(self, value: bool) -> None:
+        self.gradient_state.sync_gradients = value
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        """Micro-batches per optimizer step; may be set."""
+        return self.gradient_state.plugin.num_steps
+
+    @gradient_accumulation_steps.setter
+    def gradient_accumulation_steps(self, steps: int) -> None:
+        self.gradient_state.plugin.num_steps = check_steps(steps)
+
+    @property
+    def step(self) -> int:
+        """Micro-batches since the last window that a loader's end closed."""
+        return self.gradient_state.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self.gradient_state.step = value
+
+    @property
+    def optimizer_step_was_skipped(self) -> bool:
+        """Whether a prepared optimizer's last step was left out because scaled gradients overflowed."""
+        return any(optimizer.step_was_skipped for optimizer in self._prepared.optimizers)
+
+    @property
+    def split_batches(self) -> bool:
+        return self.dataloader_config.split_batches
+
+    @property
+    def even_batches(self) -> bool:
+        """May be set, for loaders prepared afterwards."""
+        return self.dataloader_config.even_batches
+
+    @even_batches.setter
+    def even_batches(self, value: bool) -> None:
+        self.dataloader_config.even_batches = value
+
+    @property
+    def dispatch_batches(self) -> bool | None:
+        return self.dataloader_config.dispatch_batches
+
+    @property
+    def non_blocking(self) -> bool:
+        return self.dataloader_config.non_blocking
+
+    @property
+    def project_dir(self) -> str | None:
+        return self.project_configuration.project_dir
+
+    @property
+    def logging_dir(self) -> str | None:
+        return self.project_configuration.logging_dir
+
+    # Preparing
+
+    def prepare(self, *args: Any, device_placement: list[bool] | None = None) -> Any:
+        """Make models, optimizers, loaders and schedulers ready, in any order, in one call or several.
+
+        Args:
+            device_placement: for each of `args`, whether to move it to the device (by default as the constructor says).
+
+        Returns:
+            The prepared objects in the order given; one alone is returned bare. A thing prepared before gives the same
+            prepared object again.
+
+        Raises:
+            TypeError: something cannot be prepared; the message says what it is and what to do.
+        """
+        if device_placement is not None and len(device_placement) != len(args):
+            raise ValueError(f"device_placement has {len(device_placement)} items for {len(args)} objects to prepare")
+        kinds = [kind_of(thing, f"argument {number} of prepare()") for number, thing in enumerate(args, 1)]
+        if not args:
+            raise TypeError("prepare() was called without anything to prepare")
+        results: list[Any] = [None] * len(args)
+        for kind in ORDER:
+            for index, thing in enumerate(args):
+                if kinds[index] == kind:
+                    moved = None if device_placement is None else device_placement[index]
+                    results[index] = self._prepare_as(kind, thing, moved)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _prepare_as(self, kind: str, thing: Any, moved: bool | None) -> Any:
+        if kind == MODEL:
+            return self.prepare_model(thing, moved)
+        if kind == OPTIMIZER:
+            return self.prepare_optimizer(thing, moved)
+        if kind == LOADER:
+            return self.prepare_data_loader(thing, moved)
+        return self.prepare_scheduler(thing)
+
+    def prepare_model(
+        self, model: nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
+    ) -> nn.Module:
+        """A model on its device, under autocast if precision is mixed, wrapped by the strategy.
+
+        Args:
+            evaluation_mode: it will not be trained, so it is not wrapped.
+        """
+        self._expect(MODEL, model, "prepare_model()")
+        known: nn.Module | None = self._prepared.find(model)
+        if known is not None:
+            return known
+        if self.device_placement if device_placement is None else device_placement:
+            model.to(self.device)
+            for optimizer in self._prepared.optimizers:
+                _follow_parameters(optimizer.optimizer, self.device)
+        self._precision.wrap_forward(model)
+        wrapped = self._strategy.wrap(model, evaluation_mode)
+        self._prepared.remember(model, wrapped, self._prepared.models)
+        return wrapped
+
+    def prepare_optimizer(
+        self, optimizer: torch.optim.Optimizer, device_placement: bool | None = None
+    ) -> AcceleratedOptimizer:
+        """An optimizer that respects accumulation and loss scaling."""
+        self._expect(OPTIMIZER, optimizer, "prepare_optimizer()")
+        known: AcceleratedOptimizer | None = self._prepared.find(optimizer)
+        if known is not None:
+            return known
+        if self.device_placement if device_placement is None else device_placement:
+            _follow_parameters(optimizer, self.device)
+        mine = self._prepared.optimizers
+        prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler, mine)
+        self._prepared.remember(optimizer, prepared, mine)
+        return prepared
+
+    def prepare_data_loader(
+        self, data_loader: Any, device_placement: bool | None = None, slice_fn_for_dispatch: Any = None
+    ) -> DataLoaderShard:
+        """A loader that gives this process its part of each epoch, on its device."""
+        arguments.refuse_unsupported({"slice_fn_for_dispatch": slice_fn_for_dispatch})
+        self._expect(LOADER, data_loader, "prepare_data_loader()")
+        if isinstance(data_loader, DataLoaderShard):
+            return data_loader
+        known: DataLoaderShard | None = self._prepared.find(data_loader)
+        if known is not None:
+            return known
+        prepared = prepare_loader(
+            data_loader,
+            self._place,
+            self.gradient_state,
+            self.dataloader_config,
+            move=self.device_placement if device_placement is None else device_placement,
+            rng_types=self.rng_types,
+        )
+        self._prepared.remember(data_loader, prepared, self._prepared.loaders)
+        return prepared
+
+    def prepare_scheduler(self, scheduler: Any) -> AcceleratedScheduler:
+        """A scheduler that steps when its optimizer did; see AcceleratedScheduler."""
+        self._expect(SCHEDULER, scheduler, "prepare_scheduler()")
+        known: AcceleratedScheduler | None = self._prepared.find(scheduler)
+        if known is not None:
+            return known
+        prepared = AcceleratedScheduler(
+            scheduler,
+            lambda: self._prepared.optimizers,
+            self.gradient_state,
+            repeats=1 if self.split_batches else self.num_processes,
+            step_with_optimizer=self.step_scheduler_with_optimizer,
+        )
+        self._prepared.remember(scheduler, prepared, self._prepared.schedulers)
+        return prepared
+
+    @staticmethod
+    def _expect(kind: str, thing: Any, place: str) -> None:
+        found = kind_of(thing, f"the argument of {place}")
+        if found != kind:
+            raise TypeError(f"{place} was given a {found}; use prepare(), which takes each kind.")
+
+    # Training
+
+    def backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        """`loss.backward(*args, **kwargs)`, with the loss divided by the accumulation steps and scaled for fp16."""
+        state = self.gradient_state
+        state.backwards += 1
+        if state.plugin.num_steps > 1:
+            loss = loss / state.plugin.num_steps
+        if self._precision.scaler is not None:
+            loss = self._precision.scaler.scale(loss)
+        loss.backward(*args, **kwargs)
+
+    def accumulate(self, *models: nn.Module) -> AbstractContextManager[None]:
+        """A micro-batch of an accumulation window: gradients are exchanged, and optimizers step, where it ends.
+
+        Args:
+            models: those that take part; without any, all that were prepared.
+        """
+        return self._accumulating(models)
+
+    @contextmanager
+    def _accumulating(self, models: tuple[nn.Module, ...]) -> Iterator[None]:
+        state = self.gradient_state
+        if state.open_micro_batch() or state.sync_each_batch or not self.use_distributed:
+            yield
+            return
+        with ExitStack() as stack:
+            for model in models or self._prepared.models:
+                stack.enter_context(self._strategy.no_sync(model))
+            yield
+
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
+        """A context in which backward leaves the model's gradients in this process."""
+        return self._strategy.no_sync(model)
+
+    def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
+        """A context in which operations run in mixed precision, if that was asked for."""
+        return self._precision.autocast(autocast_handler)
+
+    def unscale_gradients(self, optimizer: Any = None) -> None:
+        """Divide the gradients by fp16's loss scale; without fp16, nothing.
+
+        Args:
+            optimizer: a prepared optimizer or a list of them; None is all.
+        """
+        if self.scaler is None:
+            return
+        chosen = self._prepared.optimizers if optimizer is None else optimizer
+        for one in chosen if isinstance(chosen, (list, tuple)) else [chosen]:
+            self.prepare_optimizer(one).unscale()
+
+    def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2) -> torch.Tensor:
+        """Clip the gradients of `parameters` to a global norm, and return the norm before.
+
+        Inside an accumulation window that does not end here, nothing is clipped.
+        """
+        chosen = self._gradients_of(parameters)
+        if self.gradient_state.managed and not self.sync_gradients:
+            gradients = [parameter.grad for parameter in chosen if parameter.grad is not None]
+            return nn.utils.get_total_norm(gradients, norm_type)
+        return self._strategy.clip_grad_norm(chosen, max_norm, norm_type)
+
+    def clip_grad_value_(self, parameters: Any, clip_value: float) -> None:
+        """Clip each gradient of `parameters` to [-clip_value, clip_value], where an accumulation window ends."""
+        chosen = self._gradients_of(parameters)
+        if not self.gradient_state.managed or self.sync_gradients:
+            self._strategy.clip_grad_value(chosen, clip_value)
+
+    def _gradients_of(self, parameters: Any) -> list[nn.Parameter]:
+        """The parameters as a list, their gradients unscaled where they are about to be used."""
+        chosen = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        if self.scaler is not None and (self.sync_gradients or not self.gradient_state.managed):
+            wanted = {id(parameter) for parameter in chosen}
+            for optimizer in self._prepared.optimizers:
+                if any(id(parameter) in wanted for group in optimizer.param_groups for parameter in group["params"]):
+                    optimizer.unscale()
+        return chosen
+
+    # Between processes
+
+    def gather(self, tensor: Any) -> Any:
+        """Every process's tensors, joined along the first dimension; see `accelerate_runtime.utils.gather`."""
+        return collectives.gather(tensor)
+
+    def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
+        """Every process's results for the current batch, without those of padding, in the order of the dataset.
+
+        Args:
+            input_data: tensors of one row per sample, nested; or objects.
+            use_gather_object: gather lists of picklable objects, one item per sample.
+        """
+        return metrics.gather_for_metrics(input_data, self.gradient_state, self._place, use_gather_object)
+
+    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
+        """The tensors' "sum" or "mean" over the processes (or "none"), times `scale`, on every process."""
+        return collectives.reduce(tensor, reduction, scale)
+
+    def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
+        """The tensors, each padded along `dim` to the longest of any process."""
+        return collectives.pad_across_processes(tensor, dim, pad_index, pad_first)
+
+    # Models and files
+
+    def unwrap_model(
+        self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+    ) -> nn.Module:
+        """The model that was prepared.
+
+        Args:
+            keep_fp32_wrapper: False also takes autocast off its forward, in place.
+            keep_torch_compile: False also takes a `torch.compile` wrapper off.
+        """
+        compiled = model if hasattr(model, "_orig_mod") else None
+        inner = self._strategy.unwrap(compiled._orig_mod if compiled is not None else model)  # type: ignore[arg-type]
+        if not keep_torch_compile and hasattr(inner, "_orig_mod"):
+            inner = inner._orig_mod  # type: ignore[assignment]
+        if not keep_fp32_wrapper:
+            unwrap_forward(inner)
+        if compiled is not None and keep_torch_compile:
+            compiled.__dict__["_modules"]["_orig_mod"] = inner
+            return compiled
+        return inner
+
+    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]:
+        """The model's state dict, with the names it had before it was prepared. Call it on every process.
+
+        Args:
+            unwrap: False gives the names of the prepared model instead.
+        """
+        return self._strategy.state_dict(self.unwrap_model(model, keep_torch_compile=False) if unwrap else model)
+
+    def save(self, obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
+        """`torch.save(obj, f)`, on the main process only (with `save_on_each_node`, on the first of each machine)."""
+        if safe_serialization:
+            raise NotImplementedError(
+                "save(safe_serialization=True) is not supported in this version of accelerate_runtime; leave it out."
+            )
+        each = self.project_configuration.save_on_each_node
+        if self.is_local_main_process if each else self.is_main_process:
+            torch.save(obj, f)
+
+    def free_memory(self, *objects: Any) -> list[None]:
+        """Forget everything prepared and release cached memory. Returns None for each of `objects`, to assign to them."""
+        self._prepared.clear()
+        self.gradient_state.passes.clear()
+        self.gradient_state.step = 0
+        if self.device.type != "cpu":
+            torch.accelerator.empty_cache()
+        return [None] * len(objects)
+
+    clear = free_memory
+
+    def end_training(self) -> None:
+        """Leave the process group. Call it last; the interpreter's exit does the same."""
+        topology.shutdown()
+
+    def __repr__(self) -> str:
+        return f"Accelerator(device={self.device}, num_processes={self.num_processes}, mixed_precision={self.mixed_precision!r})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _LATER:
+            raise NotSupported(f"Accelerator.{name} is not supported in this version of accelerate_runtime.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class NotSupported(NotImplementedError, AttributeError):
+    """A part of the API that this version does not have; `hasattr` says so too."""
+
+
+_LATER = frozenset(
+    "save_state load_state save_model register_for_checkpointing skip_first_batches register_save_state_pre_hook "
+    "register_load_state_pre_hook init_trackers log get_tracker trackers set_trigger check_trigger join_uneven_inputs "
+    "trigger_sync_in_backward profile maybe_context_parallel verify_device_map lomo_backward".split()
+)
+
+
+def _follow_parameters(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Bring an optimizer's state (momenta, loaded before the model moved) to where its parameters are."""
+    if device.type != "cpu" and optimizer.state:
+        optimizer.load_state_dict(optimizer.state_dict())

@@ -1,0 +1,128 @@
+"""Checks of the Accelerator's arguments: what works is taken, what is known but does not work yet is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .plugins import (
+    AutocastKwargs,
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    GradientAccumulationPlugin,
+    GradScalerKwargs,
+    InitProcessGroupKwargs,
+    KwargsHandler,
+    ProjectConfiguration,
+    check_steps,
+)
+from .precision import check_mode
+
+Handlers = dict[type[KwargsHandler], KwargsHandler]
+_HANDLERS = (AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs)
+_RNG_TYPES = ("torch", "cuda", "xpu", "mps", "generator")
+
+
+def refuse_unsupported(given: dict[str, Any]) -> None:
+    """Raise NotImplementedError for the first argument that is set."""
+    for name, value in given.items():
+        if value is not None:
+            raise NotImplementedError(
+                f"Accelerator({name}={_short(value)}) is not supported in this version of accelerate_runtime, which "
+                "trains on one process or with DistributedDataParallel; leave the argument out."
+            )
+
+
+def refuse_unsupported_environment() -> None:
+    """Raise NotImplementedError where the launcher asked for an engine that this version does not have."""
+    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
+        if os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() in ("1", "true", "yes"):
+            raise NotImplementedError(
+                f"ACCELERATE_USE_{name} is set, but {name} is not supported in this version of accelerate_runtime."
+            )
+
+
+def read_mixed_precision(given: Any) -> str:
+    """The precision asked for: the argument, else ACCELERATE_MIXED_PRECISION, else "no"."""
+    if given is None:
+        return check_mode(os.environ.get("ACCELERATE_MIXED_PRECISION") or "no")
+    return check_mode(str(getattr(given, "value", given)))
+
+
+def read_accumulation(steps: Any, plugin: GradientAccumulationPlugin | None) -> GradientAccumulationPlugin:
+    """How to accumulate: the plugin, or a number of steps, over which ACCELERATE_GRADIENT_ACCUMULATION_STEPS wins."""
+    if plugin is not None:
+        if steps != 1:
+            raise ValueError(
+                f"pass gradient_accumulation_steps={steps!r} or gradient_accumulation_plugin, not both"
+            )
+        return plugin
+    text = os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS")
+    if text:
+        if not text.isdigit():
+            raise ValueError(f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={text!r}: must be a whole number, 1 or more")
+        steps = int(text)
+    return GradientAccumulationPlugin(num_steps=check_steps(steps))
+
+
+def read_handlers(handlers: Iterable[Any] | None) -> Handlers:
+    """The `kwargs_handlers` by class.
+
+    Raises:
+        TypeError: one is of no class that this version knows.
+        ValueError: two are of one class.
+    """
+    found: Handlers = {}
+    for handler in handlers or ():
+        if type(handler) not in _HANDLERS:
+            raise TypeError(
+                f"kwargs_handlers: {_short(handler)} is not supported; allowed are objects of "
+                f"{', '.join(kind.__name__ for kind in _HANDLERS)}"
+            )
+        if type(handler) in found:
+            raise ValueError(f"kwargs_handlers: two objects of {type(handler).__name__}; pass one")
+        found[type(handler)] = handler
+    return found
+
+
+def read_loader_config(
+    config: DataLoaderConfiguration | None, **shortcuts: bool | None
+) -> DataLoaderConfiguration:
+    """The loader configuration, with the constructor's own `split_batches` and `even_batches` honoured."""
+    if config is not None and not isinstance(config, DataLoaderConfiguration):
+        raise TypeError(f"dataloader_config={_short(config)}: pass a DataLoaderConfiguration")
+    asked = {name: value for name, value in shortcuts.items() if value is not None}
+    if config is None:
+        return DataLoaderConfiguration(**asked)
+    for name, value in asked.items():
+        if getattr(config, name) != value:
+            raise ValueError(f"{name}={value} was passed beside dataloader_config, whose {name} is {not value}; pass one")
+    return dataclasses.replace(config)
+
+
+def read_project(project_dir: str | os.PathLike[str] | None, config: Any) -> ProjectConfiguration:
+    """The project's folders; `project_dir` fills a config that has none."""
+    if config is None:
+        return ProjectConfiguration(project_dir=None if project_dir is None else str(Path(project_dir)))
+    if not isinstance(config, ProjectConfiguration):
+        raise TypeError(f"project_config={_short(config)}: pass a ProjectConfiguration")
+    if project_dir is not None and config.project_dir is None:
+        config.set_directories(str(project_dir))
+    return config
+
+
+def read_rng_types(given: Iterable[Any] | None) -> tuple[str, ...]:
+    """The random states to share at each pass."""
+    kinds = tuple(str(getattr(kind, "value", kind)) for kind in (given if given is not None else ("generator",)))
+    for kind in kinds:
+        if kind not in _RNG_TYPES:
+            raise ValueError(f"rng_types: {kind!r} is not one of {', '.join(_RNG_TYPES)}")
+    return kinds
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"<{type(value).__name__}>"

@@ -1,0 +1,7 @@
+"""Prepared loaders: each process gets its part of every epoch."""
+
+from .loader import DataLoaderShard, Pass
+from .prepare import prepare_loader
+from .samplers import BatchSamplerShard, IterableDatasetShard, Share
+
+__all__ = ["BatchSamplerShard", "DataLoaderShard", "IterableDatasetShard", "Pass", "Share", "prepare_loader"]

@@ -1,0 +1,160 @@
+"""From a script's DataLoader to a prepared one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
+
+from ..accumulation import GradientState
+from ..plugins import DataLoaderConfiguration
+from ..random import ForkedRandomness, shared_seed, synchronize_rng_states
+from ..topology import Topology
+from .loader import DataLoaderShard
+from .randomness import in_step
+from .samplers import BatchSamplerShard, IterableDatasetShard, Share, TaggedCollate
+
+
+def prepare_loader(
+    loader: DataLoader[Any],
+    place: Topology,
+    gradient_state: GradientState,
+    config: DataLoaderConfiguration,
+    *,
+    move: bool = True,
+    rng_types: Iterable[str] = ("generator",),
+) -> DataLoaderShard:
+    """A loader over this process's part of `loader`.
+
+    One whose sampler already deals between processes (it has `num_replicas` and `rank`, like DistributedSampler) keeps
+    its own division.
+
+    Args:
+        move: move batches to the process's device.
+        rng_types: random states to share at the start of each pass, beside those of the samplers.
+
+    Raises:
+        ValueError: `split_batches` with a batch size that the processes do not divide; a distributed sampler made for
+            another number of processes.
+    """
+    device = place.device if move and place.device.type != "cpu" else None
+    source: DataLoader[Any] = loader
+    share: Callable[[int], Share | None] | None = None
+    prepare: list[Callable[[], None]] = []
+    if place.num_processes > 1:
+        dealing = _own_dealing(loader, place)
+        if dealing is not None:
+            share = _share_of_distributed_sampler(loader, dealing, place)
+        elif isinstance(loader.dataset, IterableDataset):
+            source, begin = _shard_stream(loader, place, config)
+            prepare.append(begin)
+        else:
+            source, shard = _shard_batches(loader, place, config)
+            share = shard.share
+        others = [kind for kind in rng_types if kind != "generator"]
+        if others:
+            prepare.append(lambda: synchronize_rng_states(others))
+    return DataLoaderShard(
+        loader,
+        source,
+        gradient_state,
+        device=device,
+        non_blocking=config.non_blocking,
+        processes=place.num_processes,
+        split_batches=config.split_batches,
+        share=share,
+        prepare_pass=(lambda: [act() for act in prepare] and None) if prepare else None,
+    )
+
+
+def _copy_with(loader: DataLoader[Any], **replaced: Any) -> DataLoader[Any]:
+    """A loader of the same class and settings, with some attributes replaced (DataLoader itself forbids to set them)."""
+    new = copy.copy(loader)
+    new.__dict__.update(replaced, _iterator=None)
+    return new
+
+
+def _shard_batches(
+    loader: DataLoader[Any], place: Topology, config: DataLoaderConfiguration
+) -> tuple[DataLoader[Any], BatchSamplerShard]:
+    attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    batches = getattr(loader, attribute)
+    shard = BatchSamplerShard(
+        batches,
+        place.num_processes,
+        place.process_index,
+        split=config.split_batches,
+        even=config.even_batches,
+        atoms=loader.batch_sampler is None,
+        advance=in_step(batches),
+    )
+    return _copy_with(loader, **{attribute: shard}), shard
+
+
+def _shard_stream(
+    loader: DataLoader[Any], place: Topology, config: DataLoaderConfiguration
+) -> tuple[DataLoader[Any], Callable[[], None]]:
+    size, count = loader.batch_size, place.num_processes
+    if config.split_batches and size is not None:
+        if size % count:
+            raise ValueError(
+                f"split_batches=True splits each batch between {count} processes, but the loader's batch size is "
+                f"{size}: choose a multiple of {count}, or split_batches=False."
+            )
+        size //= count
+    shard = IterableDatasetShard(
+        loader.dataset, count, place.process_index, size=size, drop_last=loader.drop_last, even=config.even_batches
+    )
+    replaced: dict[str, Any] = {"dataset": shard, "collate_fn": TaggedCollate(loader.collate_fn)}
+    if size is not None:
+        replaced["batch_sampler"] = BatchSampler(loader.sampler, size, drop_last=False)
+        replaced["drop_last"] = False  # the shard has dropped it
+    own = loader.generator
+    if own is None:
+        replaced["generator"] = torch.Generator()
+    source = _copy_with(loader, **replaced)
+
+    def begin() -> None:
+        """Have the stream draw alike everywhere: in this process, and in workers, seeded from the loader's generator."""
+        seed = shared_seed()
+        (source.generator or torch.Generator()).manual_seed(seed)
+        if source.num_workers == 0:
+            shard.around = ForkedRandomness(seed)
+
+    return source, begin
+
+
+def _own_dealing(loader: DataLoader[Any], place: Topology) -> Any:
+    """The sampler of `loader` that deals between processes, or None."""
+    batches = getattr(loader, "batch_sampler", None)
+    for sampler in (getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)):
+        replicas = getattr(sampler, "num_replicas", None)
+        if isinstance(replicas, int) and hasattr(sampler, "rank"):
+            if replicas != place.num_processes:
+                raise ValueError(
+                    f"the loader's {type(sampler).__name__} deals between {replicas} processes, but there are "
+                    f"{place.num_processes}: leave the sampler out (prepare() shards the loader), or make it for "
+                    f"num_replicas={place.num_processes}."
+                )
+            return sampler
+    return None
+
+
+def _share_of_distributed_sampler(
+    loader: DataLoader[Any], sampler: Any, place: Topology
+) -> Callable[[int], Share | None] | None:
+    """How the last batch is dealt under a DistributedSampler: it pads by giving the last processes one sample more."""
+    size = loader.batch_size
+    if type(sampler) is not DistributedSampler or sampler.drop_last or size is None:
+        return None
+    own, count = sampler.num_samples, place.num_processes
+    padding = own * count - len(sampler.dataset)  # type: ignore[arg-type]
+    last = -(-own // size) - 1
+    rows = own - last * size
+    if loader.drop_last and rows != size:
+        return None
+    share = Share((rows,) * count, tuple(rows - (index >= count - padding) for index in range(count)))
+    return lambda number: share if number == last else None

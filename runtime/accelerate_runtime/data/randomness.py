@@ -1,0 +1,63 @@
+"""Samplers that draw alike on every process, whatever the processes drew before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from ..random import ForkedRandomness, share_generator, shared_seed
+from .samplers import is_plain
+
+_DRAW_ONCE = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+
+
+def in_step(batches: Any) -> Callable[[Any], Iterator[Any]]:
+    """The way to iterate `batches` so that every process gets the same: a replacement of `iter` for it.
+
+    What cannot draw is left alone. torch's own samplers get a generator in the main process's state, and then give the
+    order that one process would have seen. Anything else runs in random state of its own.
+    """
+    sampler = batches.sampler if is_plain(batches) else batches
+    if type(sampler) is SequentialSampler:
+        return iter
+    if type(sampler) in _DRAW_ONCE:
+        return lambda source: _with_generator(source, sampler)
+    return _forked
+
+
+def _with_generator(source: Any, sampler: Any) -> Iterator[Any]:
+    own = sampler.generator
+    if own is not None:
+        share_generator(own)
+        yield from source
+        return
+    generator = torch.Generator()
+    generator.manual_seed(shared_seed())
+    iterator = iter(source)
+    sampler.generator = generator  # the sampler looks at it once, when it gives its first index
+    try:
+        first = next(iterator, None)
+    finally:
+        sampler.generator = None
+    if first is not None:
+        yield first
+        yield from iterator
+
+
+def _forked(source: Any) -> Iterator[Any]:
+    for holder in (source, getattr(source, "sampler", None)):
+        if isinstance(generator := getattr(holder, "generator", None), torch.Generator):
+            share_generator(generator)
+    forked = ForkedRandomness(shared_seed())
+    with forked():
+        iterator = iter(source)
+    while True:
+        with forked():
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+        yield item

@@ -1,0 +1,251 @@
+"""How the samples of an epoch are dealt to the processes. Everything here is arithmetic on lists of samples."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from torch.utils.data import BatchSampler, IterableDataset, get_worker_info
+
+T = TypeVar("T")
+_REMEMBERED = 4096  # irregular rounds that a shard remembers: more than any prefetching runs ahead
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many samples each process holds in a round, and how many of them are real (the others are padding)."""
+
+    sizes: tuple[int, ...]
+    real: tuple[int, ...]
+
+    @property
+    def padded(self) -> bool:
+        return self.sizes != self.real
+
+    @property
+    def uneven(self) -> bool:
+        return len(set(self.sizes)) > 1
+
+
+def deal(samples: list[T], start: list[T], count: int, even: bool) -> tuple[list[list[T]], Share]:
+    """Split a global batch into `count` consecutive parts.
+
+    Args:
+        samples: the global batch.
+        start: the epoch's first samples, which complete a batch that does not go round.
+        even: complete it, with as few samples as needed; otherwise the last parts are shorter, or empty.
+    """
+    size = -(-len(samples) // count)
+    real = tuple(min(size, max(0, len(samples) - part * size)) for part in range(count))
+    if even and (missing := size * count - len(samples)):
+        samples = samples + list(itertools.islice(itertools.cycle(start), missing))
+    parts = [samples[part * size : (part + 1) * size] for part in range(count)]
+    return parts, Share(tuple(map(len, parts)), real)
+
+
+class BatchSamplerShard:
+    """One process's batches of a batch sampler.
+
+    Every process runs through the whole sampler, which must give the same batches everywhere, and takes its part.
+
+    Args:
+        batches: a batch sampler, or (with `atoms`) a sampler whose items are batches already.
+        count, index: the number of processes, and which of them this is.
+        split: each batch is split between the processes; otherwise they take turns.
+        even: every process gets as many batches; what is missing at the end is dealt from the epoch's start. Of a plain
+            BatchSampler, the last round is dealt again so that at most `count - 1` samples are seen twice.
+        atoms: items are indivisible.
+        around: a context manager in which the sampler is advanced.
+    """
+
+    def __init__(
+        self,
+        batches: Any,
+        count: int,
+        index: int,
+        *,
+        split: bool = False,
+        even: bool = True,
+        atoms: bool = False,
+        advance: Callable[[Any], Iterator[Any]] = iter,
+    ) -> None:
+        self.batches = batches
+        self.count, self.index, self.split, self.even, self.atoms = count, index, split, even, atoms
+        self._advance = advance
+        self._irregular: dict[int, Share] = {}
+        size = getattr(batches, "batch_size", None)
+        self.batch_size: int | None = size if isinstance(size, int) and not atoms else None
+        self.drop_last = bool(getattr(batches, "drop_last", False))
+        if split and self.batch_size is not None and self.batch_size % count:
+            raise ValueError(
+                f"split_batches=True splits each batch between {count} processes, but the loader's batch size is "
+                f"{self.batch_size}: choose a multiple of {count}, or split_batches=False."
+            )
+
+    def share(self, number: int) -> Share | None:
+        """What each process holds in round `number` of the pass being read; None for a full round."""
+        return self._irregular.get(number)
+
+    def __iter__(self) -> Iterator[Any]:
+        source = self._advance(self.batches)
+        rounds = self._split_rounds(source) if self.split and not self.atoms else self._turn_rounds(source)
+        for number, (parts, share) in enumerate(rounds):
+            self._irregular.pop(number - _REMEMBERED, None)
+            if share is None:
+                self._irregular.pop(number, None)
+            else:
+                self._irregular[number] = share
+            if share is None or share.sizes[self.index]:
+                yield parts[self.index]
+
+    def _split_rounds(self, source: Iterator[Any]) -> Iterator[tuple[list[Any], Share | None]]:
+        start: list[Any] = []
+        for batch in source:
+            if len(start) < self.count:
+                start += batch[: self.count - len(start)]
+            parts, share = deal(list(batch), start, self.count, self.even)
+            yield parts, share if share.padded or share.uneven or self._is_short(batch) else None
+
+    def _is_short(self, batch: list[Any]) -> bool:
+        return self.batch_size is not None and len(batch) != self.batch_size
+
+    def _turn_rounds(self, source: Iterator[Any]) -> Iterator[tuple[list[Any], Share | None]]:
+        start: list[Any] = []
+        while turn := list(itertools.islice(source, self.count)):
+            if len(turn) < self.count and self.drop_last:
+                return
+            start = start or turn
+            sizes = tuple(1 if self.atoms else len(batch) for batch in turn)
+            if len(turn) == self.count and len(set(sizes)) == 1:
+                full = self.batch_size is None or sizes[0] == self.batch_size
+                yield turn, None if full and not self.atoms else Share(sizes, sizes)
+            elif self.even and self.batch_size is not None:
+                yield deal([i for batch in turn for i in batch], [i for batch in start for i in batch], self.count, True)
+            else:
+                missing = self.count - len(turn)
+                spare = list(itertools.islice(itertools.cycle(start), missing)) if self.even else [[]] * missing
+                spare_sizes = tuple(1 if self.atoms and self.even else len(batch) for batch in spare)
+                yield turn + spare, Share(sizes + spare_sizes, sizes + (0,) * missing)
+
+    def __len__(self) -> int:
+        total = len(self.batches)
+        if self.split and not self.atoms:
+            return total - self._without_part_of_last()
+        if self.even:
+            return total // self.count if self.drop_last else -(-total // self.count)
+        return total // self.count + (not self.drop_last and self.index < total % self.count)
+
+    def _without_part_of_last(self) -> bool:
+        """Whether the last batch is too short to give this process a sample."""
+        sampler = getattr(self.batches, "sampler", None)
+        if self.even or self.drop_last or self.batch_size is None or sampler is None:
+            return False
+        last = len(sampler) % self.batch_size
+        return last > 0 and self.index * -(-last // self.count) >= last
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the epoch on to the batch sampler and its sampler, where they take one."""
+        for holder in (self.batches, getattr(self.batches, "sampler", None)):
+            if hasattr(holder, "set_epoch"):
+                holder.set_epoch(epoch)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "batches":
+            raise AttributeError(name)
+        return getattr(self.batches, name)
+
+
+class Tagged(Generic[T]):
+    """A sample, or a batch of them, of a round that is not full, on its way through workers and collation."""
+
+    __slots__ = ("share", "value")
+
+    def __init__(self, value: T, share: Share) -> None:
+        self.value, self.share = value, share
+
+    def pin_memory(self, device: str | None = None) -> Tagged[Any]:
+        """Called by a DataLoader with pin_memory=True."""
+        from torch.utils.data._utils.pin_memory import pin_memory
+
+        return Tagged(pin_memory(self.value, device), self.share)
+
+
+class TaggedCollate:
+    """A loader's `collate_fn` that lets tags through."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self.collate = collate
+
+    def __call__(self, samples: Any) -> Any:
+        if isinstance(samples, Tagged):
+            return Tagged(self.collate(samples.value), samples.share)
+        if isinstance(samples, list) and samples and isinstance(samples[0], Tagged):
+            return Tagged(self.collate([sample.value for sample in samples]), samples[0].share)
+        return self.collate(samples)
+
+
+class IterableDatasetShard(IterableDataset[Any]):
+    """One process's samples of an iterable dataset: its consecutive part of every global batch, in order.
+
+    Every process reads the whole stream, which must be the same everywhere.
+
+    Args:
+        dataset: the stream.
+        size: samples of a process per batch; None where items are batches already.
+        drop_last: leave out a last global batch that is not full.
+        even: see `deal`.
+    """
+
+    def __init__(
+        self,
+        dataset: Iterable[Any],
+        count: int,
+        index: int,
+        *,
+        size: int | None,
+        drop_last: bool = False,
+        even: bool = True,
+    ) -> None:
+        self.dataset = dataset
+        self.count, self.index, self.size, self.drop_last, self.even = count, index, size, drop_last, even
+        self.around: Callable[[], Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        wanted = (self.size or 1) * self.count
+        start: list[Any] = []
+        stream: Iterator[Any] | None = None
+        while True:
+            if self.around is None or get_worker_info() is not None:
+                stream = iter(self.dataset) if stream is None else stream
+                samples = list(itertools.islice(stream, wanted))
+            else:
+                with self.around():
+                    stream = iter(self.dataset) if stream is None else stream
+                    samples = list(itertools.islice(stream, wanted))
+            start = start or samples[:wanted]
+            if len(samples) == wanted:
+                own = wanted // self.count
+                yield from samples[self.index * own : (self.index + 1) * own]
+                continue
+            if samples and not self.drop_last:
+                parts, share = deal(samples, start, self.count, self.even)
+                for sample in parts[self.index]:
+                    yield Tagged(sample, share)
+            return
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the epoch on to the dataset, where it takes one."""
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dataset":
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
+def is_plain(batches: Any) -> bool:
+    """Whether this is torch's own BatchSampler, whose batches depend on its sampler alone."""
+    return type(batches) is BatchSampler

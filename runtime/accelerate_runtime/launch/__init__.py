@@ -1,0 +1,1 @@
+"""Starting a script on one process or many."""

@@ -1,0 +1,69 @@
+"""gather_for_metrics: one row per sample of the dataset, and no row of padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import collectives
+from .accumulation import GradientState
+from .data.samplers import Share
+from .topology import Topology
+
+
+def gather_for_metrics(data: Any, state: GradientState, place: Topology, use_gather_object: bool = False) -> Any:
+    """See `Accelerator.gather_for_metrics`.
+
+    Raises:
+        ValueError: some of the current batch is padding, and a tensor's first dimension is not the batch's.
+    """
+    if place.num_processes == 1:
+        return data
+    if use_gather_object or not _all_tensors(data):
+        return _gather_objects(data, state)
+    return collectives.map_tensors(lambda tensor: _gather_rows(tensor, state, place), data)
+
+
+def _gather_rows(tensor: torch.Tensor, state: GradientState, place: Topology) -> torch.Tensor:
+    rows = tensor.shape[0] if tensor.ndim else 0
+    share = _share_for(rows, state, place.process_index)
+    if share is None or tensor.ndim == 0 or not (share.padded or share.uneven):
+        return collectives.gather(tensor)  # type: ignore[no-any-return]
+    if share.sizes[place.process_index] != rows:
+        raise ValueError(
+            f"gather_for_metrics: this process has {share.sizes[place.process_index]} samples of a batch that does not go "
+            f"round, but the tensor has {rows} rows, so it is not known which to leave out. Gather one row per sample, "
+            "or use gather()."
+        )
+    longest = max(share.sizes)
+    if rows < longest:
+        tensor = torch.cat([tensor, tensor.new_zeros((longest - rows, *tensor.shape[1:]))])
+    parts = collectives.gather(tensor).split(longest)
+    return torch.cat([part[:real] for part, real in zip(parts, share.real, strict=True)])
+
+
+def _gather_objects(data: Any, state: GradientState) -> Any:
+    parts = collectives.all_gather_object(data)
+    if not all(isinstance(part, (list, tuple)) for part in parts):
+        return parts
+    share = state.active_pass.share if state.active_pass is not None else None
+    if share is not None and tuple(map(len, parts)) == share.sizes:
+        parts = [part[:real] for part, real in zip(parts, share.real, strict=True)]
+    return [item for part in parts for item in part]
+
+
+def _share_for(rows: int, state: GradientState, index: int) -> Share | None:
+    """How the current batch was dealt: of the loaders being read, the latest whose batch has as many rows, or the latest."""
+    for this in reversed(state.passes):
+        if this.share is not None and this.share.sizes[index] == rows:
+            return this.share
+    return state.active_pass.share if state.active_pass is not None else None
+
+
+def _all_tensors(data: Any) -> bool:
+    try:
+        collectives.map_tensors(lambda tensor: tensor, data)
+    except TypeError:
+        return False
+    return True

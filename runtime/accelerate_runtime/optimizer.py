@@ -1,0 +1,138 @@
+"""The prepared optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .accumulation import GradientState
+
+
+class AcceleratedOptimizer(torch.optim.Optimizer):
+    """An optimizer that knows about gradient accumulation and loss scaling.
+
+    Under `accelerator.accumulate()` it steps only where a window ends. `zero_grad` clears gradients only once they were
+    used: it may stand at the top of the loop or at its end, inside or outside the `with`. Everything else is the wrapped
+    optimizer's own, which is at `.optimizer`.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_state: GradientState,
+        scaler: torch.amp.GradScaler | None = None,
+        siblings: list[AcceleratedOptimizer] | None = None,
+    ) -> None:
+        # Deliberately not Optimizer.__init__: state, groups and hooks are the wrapped optimizer's.
+        self.optimizer = optimizer
+        self.gradient_state = gradient_state
+        self.scaler = scaler
+        self._siblings = siblings if siblings is not None else []
+        self.unscaled = False
+        self._skipped = False
+        self._stepped = False
+        self._cleared_at = gradient_state.backwards
+        self._ran = False
+        if scaler is not None:
+            optimizer.register_step_post_hook(self._note_that_it_ran)
+
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """Step the wrapped optimizer, unless an accumulation window is still open."""
+        state = self.gradient_state
+        if state.managed and not state.sync_gradients:
+            return None
+        self._stepped = True
+        if self.scaler is None:
+            return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        return self._scaled_step(closure)
+
+    def _scaled_step(self, closure: Callable[[], float] | None) -> Any:
+        assert self.scaler is not None
+        self._ran = False
+        before = self.scaler.get_scale()
+        if closure is None:
+            result = self.scaler.step(self.optimizer)
+        else:
+            result = self.scaler.step(self.optimizer, closure)
+        self.unscaled = False
+        # update() forgets which optimizers were unscaled: it waits for those that are still to step
+        if not any(other.unscaled for other in self._siblings):
+            self.scaler.update()
+        self._skipped = not self._ran or self.scaler.get_scale() < before
+        return result
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients; inside an accumulation window that is still to be stepped, keep them."""
+        state = self.gradient_state
+        if state.managed and not self._stepped and self._cleared_at != state.backwards:
+            return  # gradients came in since, and no step has used them
+        self._stepped, self._cleared_at = False, state.backwards
+        self.optimizer.zero_grad(set_to_none=set_to_none)
+
+    def unscale(self) -> None:
+        """Divide the gradients by the loss scale, once before each step."""
+        if self.scaler is not None and not self.unscaled:
+            self.scaler.unscale_(self.optimizer)
+            self.unscaled = True
+
+    @property
+    def step_was_skipped(self) -> bool:
+        """Whether the last step was left out because scaled gradients overflowed."""
+        return self._skipped
+
+    def _note_that_it_ran(self, *_: Any) -> None:
+        self._ran = True
+
+    # What belongs to the wrapped optimizer
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        return self.optimizer.param_groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.optimizer.param_groups = groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        return self.optimizer.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.optimizer.state = state
+
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        return self.optimizer.defaults
+
+    @defaults.setter
+    def defaults(self, defaults: dict[str, Any]) -> None:
+        self.optimizer.defaults = defaults
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters to the wrapped optimizer."""
+        self.optimizer.add_param_group(param_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The wrapped optimizer's state dict: the same keys as without us."""
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state dict of the wrapped optimizer."""
+        self.optimizer.load_state_dict(state_dict)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":  # not there yet: being unpickled
+            raise AttributeError(name)
+        return getattr(self.optimizer, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_siblings": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        return f"AcceleratedOptimizer({self.optimizer!r})"

@@ -1,0 +1,32 @@
+"""The one heavy requirement, torch, and what we say when it is missing. Nothing here imports it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+TORCH_MISSING = (
+    'accelerate_runtime needs PyTorch, which is not installed: pip install "accelerate-migrate[torch]"'
+)
+
+
+def torch_is_installed() -> bool:
+    """Whether `import torch` would find a package."""
+    if "torch" in sys.modules:
+        return sys.modules["torch"] is not None
+    return importlib.util.find_spec("torch") is not None
+
+
+def require_torch() -> None:
+    """Raise ImportError, in one line with the install command, where torch is missing."""
+    if not torch_is_installed():
+        raise ImportError(TORCH_MISSING)
+
+
+def running_as_command() -> bool:
+    """Whether this process is our command line, which answers `--help` without torch and reports its absence itself."""
+    if Path(sys.argv[0] if sys.argv else "").stem == "accelerate-runtime":
+        return True
+    words = getattr(sys, "orig_argv", [])
+    return any(flag == "-m" and name.split(".")[0] == __package__ for flag, name in zip(words, words[1:], strict=False))

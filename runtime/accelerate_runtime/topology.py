@@ -1,0 +1,197 @@
+"""Who we are among the processes, on which device: read once from the environment, shared by the whole process."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+import torch.distributed as dist
+
+from .plugins import InitProcessGroupKwargs, flag_from_env
+
+
+class DistributedType(str, Enum):
+    """How training is spread. A string too: `DistributedType.NO == "NO"`."""
+
+    NO = "NO"
+    MULTI_CPU = "MULTI_CPU"
+    MULTI_GPU = "MULTI_GPU"
+    MULTI_NPU = "MULTI_NPU"
+    MULTI_MLU = "MULTI_MLU"
+    MULTI_SDAA = "MULTI_SDAA"
+    MULTI_MUSA = "MULTI_MUSA"
+    MULTI_XPU = "MULTI_XPU"
+    MULTI_HPU = "MULTI_HPU"
+    MULTI_NEURON = "MULTI_NEURON"
+    DEEPSPEED = "DEEPSPEED"
+    FSDP = "FSDP"
+    XLA = "XLA"
+    MEGATRON_LM = "MEGATRON_LM"
+
+    def __str__(self) -> str:
+        return f"DistributedType.{self.name}"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """This process's place: its index (overall and on its machine), the number of processes, its device."""
+
+    process_index: int
+    local_process_index: int
+    num_processes: int
+    device: torch.device
+    backend: str | None
+    distributed_type: DistributedType
+
+    @property
+    def is_main_process(self) -> bool:
+        return self.process_index == 0
+
+    @property
+    def is_local_main_process(self) -> bool:
+        return self.local_process_index == 0
+
+    @property
+    def is_last_process(self) -> bool:
+        return self.process_index == self.num_processes - 1
+
+
+_current: Topology | None = None
+_owns_group = False
+_before_shutdown: list[Callable[[], None]] = []
+
+
+def connect(cpu: bool = False, init: InitProcessGroupKwargs | None = None) -> Topology:
+    """The topology of this process; the first call reads the environment and joins the process group.
+
+    Raises:
+        ValueError: `cpu=True` after the process was set up on another device.
+        RuntimeError: the environment names several processes but not where they meet, or more than there are devices.
+    """
+    global _current
+    if _current is None:
+        _current = _discover(cpu, init)
+    elif cpu and _current.device.type != "cpu":
+        raise ValueError(
+            f"cpu=True, but this process already runs on {_current.device}: pass cpu=True where the first Accelerator "
+            "or PartialState is created, or set ACCELERATE_USE_CPU=true."
+        )
+    return _current
+
+
+def current() -> Topology:
+    """The topology, set up from the environment if nobody has yet."""
+    return _current if _current is not None else connect()
+
+
+def is_connected() -> bool:
+    """Whether `connect` has run."""
+    return _current is not None
+
+
+def before_shutdown(action: Callable[[], None]) -> None:
+    """Have `action` called before the process group is destroyed (an engine lets go of the group there)."""
+    if action not in _before_shutdown:
+        _before_shutdown.append(action)
+
+
+def shutdown() -> None:
+    """Leave the process group, if we created it. Harmless when called twice."""
+    global _owns_group
+    if not _owns_group:
+        return
+    _owns_group = False
+    for action in _before_shutdown:
+        action()
+    gc.collect()  # work handles and reducers in cycles must go before their group does
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def reset() -> None:
+    """Forget the topology, so that the next `connect` reads the environment again (for tests)."""
+    global _current
+    _current = None
+
+
+def _discover(cpu: bool, init: InitProcessGroupKwargs | None) -> Topology:
+    if dist.is_available() and dist.is_initialized():
+        rank, world = dist.get_rank(), dist.get_world_size()
+    else:
+        rank, world = _int_from_env("RANK", 0), _int_from_env("WORLD_SIZE", 1)
+    local_rank = _int_from_env("LOCAL_RANK", rank)
+    device = _pick_device(cpu or flag_from_env("ACCELERATE_USE_CPU"), local_rank, world)
+    if world == 1:
+        return Topology(0, 0, 1, device, None, DistributedType.NO)
+    backend = _join_group(device, init)
+    return Topology(rank, local_rank, world, device, backend, _spread_over(device))
+
+
+def _pick_device(cpu: bool, local_rank: int, world: int) -> torch.device:
+    named = os.environ.get("ACCELERATE_TORCH_DEVICE")
+    if named:
+        return torch.device(named)
+    kind = None if cpu else torch.accelerator.current_accelerator(check_available=True)
+    if kind is None:
+        return torch.device("cpu")
+    if world == 1:
+        return torch.device(kind.type)
+    if kind.type == "mps":
+        raise RuntimeError(
+            f"{world} processes cannot share one Apple GPU: start one process, or pass --cpu (cpu=True) to spread over "
+            "the processor."
+        )
+    count = torch.accelerator.device_count()
+    if local_rank >= count:
+        raise RuntimeError(
+            f"process {local_rank} of this machine has no device: {count} {kind.type} device(s) found. Start at most "
+            f"{count} processes here, or pass --cpu (cpu=True)."
+        )
+    device = torch.device(kind.type, local_rank)
+    torch.accelerator.set_device_index(local_rank)
+    return device
+
+
+def _join_group(device: torch.device, init: InitProcessGroupKwargs | None) -> str:
+    global _owns_group
+    if dist.is_initialized():
+        return str(dist.get_backend())
+    backend = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}.get(device.type, dist.get_default_backend_for_device(device))
+    arguments = init.to_kwargs() if init is not None else {}
+    asked = arguments.pop("backend", None)
+    if asked is not None and not (device.type == "cpu" and asked == "nccl"):
+        backend = asked
+    if arguments.get("init_method") is None:
+        missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+        if missing:
+            raise RuntimeError(
+                f"WORLD_SIZE={os.environ.get('WORLD_SIZE')} asks for several processes, but {', '.join(missing)} "
+                "is not set: start the script with `accelerate-runtime launch` or `torchrun`."
+            )
+    else:
+        arguments |= {"rank": _int_from_env("RANK", 0), "world_size": _int_from_env("WORLD_SIZE", 1)}
+    dist.init_process_group(backend, **arguments)
+    if not _owns_group:
+        _owns_group = True
+        atexit.register(shutdown)
+    return backend
+
+
+def _spread_over(device: torch.device) -> DistributedType:
+    name = "MULTI_GPU" if device.type == "cuda" else f"MULTI_{device.type.upper()}"
+    return DistributedType(name) if name in DistributedType.__members__ else DistributedType.MULTI_GPU
+
+
+def _int_from_env(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"environment variable {name}={text!r} is not a whole number") from None
