@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -15,13 +15,13 @@ from accelerate_migrate.findings import FileResult, Options, Status
 from accelerate_migrate.source import Script, SourceProblem
 
 Program = Sequence[Found]
-Migrate = Callable[[Sequence[Script], Options], list[FileResult]]
-Log = Callable[[str], None]
 
 _POOL_PAYS_FROM = 1_000_000  # bytes of source in all; below, starting processes costs more than it saves
 
 
-def migrate_all(programs: Sequence[Program], options: Options, jobs: int | None = None) -> Iterator[list[FileResult]]:
+def migrate_all(
+    programs: Sequence[Program], options: Options, jobs: int | None = None, *, tracebacks: bool = False
+) -> Iterator[list[FileResult]]:
     """Migrate programs, one list of results each, in order.
 
     Programs share nothing, so ``jobs`` of them run side by side, each in a process (``None`` chooses: the number of
@@ -31,17 +31,20 @@ def migrate_all(programs: Sequence[Program], options: Options, jobs: int | None 
     workers = min(len(programs), jobs if jobs is not None else _useful_jobs(programs))
     if workers <= 1:
         for program in programs:
-            yield migrate_files(program, options)
+            yield migrate_files(program, options, tracebacks=tracebacks)
         return
     with ProcessPoolExecutor(workers) as pool:
-        pending = [pool.submit(migrate_files, program, options) for program in programs]
+        pending = [pool.submit(migrate_files, program, options, tracebacks=tracebacks) for program in programs]
         for number, program in enumerate(programs):
             yield _outcome(pending[number], program, options)
             pending[number] = Future()
 
 
-def migrate_files(program: Program, options: Options, migrate: Migrate | None = None) -> list[FileResult]:
-    """Migrate the files of one program; a result a file, in order. Never raises for a fault in a file."""
+def migrate_files(program: Program, options: Options, *, tracebacks: bool = False) -> list[FileResult]:
+    """Migrate the files of one program; a result a file, in order. Never raises for a fault in a file.
+
+    ``tracebacks`` shows those of our own faults on standard error.
+    """
     results: dict[str, FileResult] = {}
     scripts: list[Script] = []
     for found in program:
@@ -51,15 +54,11 @@ def migrate_files(program: Program, options: Options, migrate: Migrate | None = 
         else:
             results[found.path] = outcome
     if scripts:
-        for result in _contained(scripts, options, migrate or _migrate_program()):
+        for result in _contained(scripts, options, tracebacks):
             results[result.path] = result
-    return [_without_idle_bytes(results[found.path]) for found in program]
-
-
-def _migrate_program() -> Migrate:
-    from accelerate_migrate.migrate import migrate_program
-
-    return migrate_program
+    return [
+        _without_idle_bytes(results[found.path]) if found.data is None else results[found.path] for found in program
+    ]
 
 
 def _first_look(found: Found) -> Script | FileResult:
@@ -82,17 +81,22 @@ def _first_look(found: Found) -> Script | FileResult:
     return FileResult(found.path, Status.UNCHANGED, data)
 
 
-def _contained(scripts: Sequence[Script], options: Options, migrate: Migrate) -> list[FileResult]:
+def _contained(scripts: Sequence[Script], options: Options, tracebacks: bool) -> list[FileResult]:
     """Results for each script whatever happens: where a program fails as a whole, each of its files is tried alone."""
+    from accelerate_migrate.migrate import migrate_program
+
     try:
-        return migrate(scripts, options)
+        results = migrate_program(scripts, options)
+        if [result.path for result in results] != [script.path for script in scripts]:
+            raise AssertionError("not one result for each file")
+        return results
     except Exception as error:
         if len(scripts) > 1:
-            return [result for script in scripts for result in _contained([script], options, migrate)]
+            return [result for script in scripts for result in _contained([script], options, tracebacks)]
         script = scripts[0]
         if isinstance(error, SourceProblem):
             return [refused(script.path, script.data, SOURCE, error.message, error.line)]
-        if os.environ.get("ACCELERATE_MIGRATE_TRACEBACKS"):
+        if tracebacks:
             traceback.print_exc()
         text = str(error).strip().splitlines()
         where = traceback.extract_tb(error.__traceback__)[-1]

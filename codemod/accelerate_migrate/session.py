@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accelerate_migrate import __version__
 from accelerate_migrate.catalogue import UnknownCode, check_codes
@@ -62,8 +62,6 @@ def serve(request: Request) -> int:
     except (UnknownCode, SettingsProblem) as problem:
         raise UsageProblem(str(problem)) from None
     respect_git = settings.respect_git if request.respect_git is None else request.respect_git
-    if request.verbose:
-        os.environ["ACCELERATE_MIGRATE_TRACEBACKS"] = "1"
     if request.reads_stdin:
         discovery = Discovery([standard_input(sys.stdin.buffer.read())])
     else:
@@ -73,8 +71,10 @@ def serve(request: Request) -> int:
         _say(sentence)
     results: list[FileResult] = []
     jobs = request.jobs if request.jobs is not None else settings.jobs
-    for program in migrate_all(discovery.programs(), options, jobs):
-        if not request.reads_stdin:
+    for program in migrate_all(discovery.programs(), options, jobs, tracebacks=request.verbose):
+        if request.reads_stdin:  # it has no place for a launch config beside it
+            program = [replace(result, launch_config=None) for result in program]
+        else:
             program = settle_launch_configs(program)
             if request.write:
                 program = write_program(program, respect_git=respect_git)

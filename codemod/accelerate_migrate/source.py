@@ -165,7 +165,7 @@ def _explain(error: SyntaxError, text: str) -> SourceProblem:
 
 def _coding_line(data: bytes) -> tuple[str, int] | None:
     """The encoding that one of the first two lines names (PEP 263), and which line that is."""
-    for number, line in enumerate(re.split(rb"\r\n|\n|\r", data, maxsplit=2)[:2], 1):
+    for number, line in enumerate(re.split(rb"\r\n|\n|\r", data.removeprefix(codecs.BOM_UTF8), maxsplit=2)[:2], 1):
         match = re.match(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", line)
         if match:
             return match[1].decode("ascii", "replace"), number
