@@ -16,8 +16,8 @@ PYTEST_ARGS ?=
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (torch is large: this takes a while)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[torch]' --group dev
 	@touch $@
 
