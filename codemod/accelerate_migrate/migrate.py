@@ -2,12 +2,150 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from accelerate_migrate.findings import FileResult, Options
-from accelerate_migrate.source import Script
+from accelerate_migrate import codes, launch_config, suppress
+from accelerate_migrate.analysis.homes import Unclear
+from accelerate_migrate.analysis.interpreter import Interpreter
+from accelerate_migrate.analysis.modules import Module, Program
+from accelerate_migrate.analysis.plan import Plan, plan_module
+from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.findings import FileResult, Finding, Options, Severity, Status
+from accelerate_migrate.launch_config import Inferred
+from accelerate_migrate.rules import unsupported
+from accelerate_migrate.rules.base import Context
+from accelerate_migrate.rules.registry import chosen_rules
+from accelerate_migrate.source import Script, SourceProblem
+
+# What a file must mention for any rule to act on it or to have something to say (tier 0).
+_WORTH_READING = re.compile(rb"\.backward\b|\.cuda\b|cuda|DataParallel")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    script: Script
+    module: Module
 
 
 def migrate_program(scripts: Sequence[Script], options: Options) -> list[FileResult]:
     """Migrate the files that a run sees together; one result a script, in order. Never raises for a fault in a file."""
-    raise NotImplementedError
+    results: dict[int, FileResult] = {}
+    parsed: dict[int, _Parsed] = {}
+    for index, script in enumerate(scripts):
+        if not _may_concern(script.data) or suppress.skip_file(script.data):
+            results[index] = _unchanged(script)
+            continue
+        try:
+            parsed[index] = _Parsed(script, Module(script.path, script.parse(), script.data))
+        except SourceProblem as problem:
+            results[index] = codes.refused(script.path, script.data, codes.SOURCE, problem.message, problem.line)
+    for index, one in parsed.items():
+        results[index] = _migrate_file(one, options)
+    return [results[index] for index in range(len(scripts))]
+
+
+def _may_concern(data: bytes) -> bool:
+    return b"torch" in data and _WORTH_READING.search(data) is not None
+
+
+def _unchanged(script: Script, findings: Sequence[Finding] = ()) -> FileResult:
+    return FileResult(script.path, Status.UNCHANGED, script.data, findings=tuple(findings), encoding=_encoding(script))
+
+
+def _encoding(script: Script) -> str:
+    try:
+        return script.encoding
+    except SourceProblem:
+        return "utf-8"
+
+
+def _migrate_file(one: _Parsed, options: Options) -> FileResult:
+    script, module = one.script, one.module
+    try:
+        return _migrate_module(script, module, options)
+    except Unclear as unclear:
+        rule = unsupported.RULE
+        node = unclear.node
+        end = getattr(node, "end_lineno", None) or unclear.line
+        column = getattr(node, "col_offset", 0) + 1
+        said = Finding(rule.code, rule.name, Severity.REFUSED, unclear.line, column, end, f"not migrated: {unclear.message}")
+        return FileResult(script.path, Status.REFUSED, script.data, findings=(said,), encoding=_encoding(script))
+    except SourceProblem as problem:
+        return codes.refused(script.path, script.data, codes.SOURCE, problem.message, problem.line)
+    except RecursionError:
+        return codes.refused(script.path, script.data, codes.SOURCE, "The code is nested too deeply to be analysed.")
+    except Exception as fault:  # a fault of ours must not take the other files down
+        return codes.failed(script.path, script.data, codes.INTERNAL, f"{type(fault).__name__}: {fault}")
+
+
+def _migrate_module(script: Script, module: Module, options: Options) -> FileResult:
+    """Migrate one file, with its neighbours on disk as its program."""
+    if _already_migrated(module.tree):
+        return _unchanged(script)
+    store = Interpreter(Program([module]))
+    store.run()
+    if Training(module, store).backwards:
+        unsupported.check(module, store)
+    plan = plan_module(module, store)
+    if plan is None:
+        return _unchanged(script, _cuda_notes(script, module))
+    context = Context(plan, options, suppress.skipped_lines(script.data))
+    for rule in chosen_rules(options):
+        context.run(rule)
+    if not context.edits:
+        return _unchanged(script, context.findings)
+    after = _apply(script, module, context)
+    findings = sorted(set(context.findings), key=lambda f: (f.line, f.column, f.code))
+    return FileResult(
+        script.path,
+        Status.MIGRATED,
+        script.data,
+        after,
+        tuple(findings),
+        launch_config.render(script.path, _inferred(plan), options.target),
+        _encoding(script),
+    )
+
+
+def _apply(script: Script, module: Module, context: Context) -> bytes:
+    from accelerate_migrate.edit import guard  # libcst, only for files that change
+    from accelerate_migrate.edit.apply import apply_edits
+
+    after = apply_edits(script.data, module.tree, context.edits)
+    guard.check(script.data, after)
+    return after
+
+
+def _already_migrated(tree: ast.Module) -> bool:
+    """Whether a file imports the accelerator: a second run changes nothing."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("accelerate", "accelerate_runtime"):
+            return True
+        if isinstance(node, ast.Import) and any(a.name.split(".")[0] in ("accelerate", "accelerate_runtime") for a in node.names):
+            return True
+    return False
+
+
+def _cuda_notes(script: Script, module: Module) -> list[Finding]:
+    """The CUDA calls of a file that does not train by itself: named, not changed."""
+    skipped = suppress.skipped_lines(script.data)
+    rule = unsupported.RULE
+    notes = []
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
+            if node.lineno not in skipped:
+                message = "moves to CUDA in a file that does not train by itself; not migrated"
+                end = node.end_lineno or node.lineno
+                notes.append(Finding(rule.code, rule.name, Severity.NOTE, node.lineno, node.col_offset + 1, end, message))
+    return notes
+
+
+def _inferred(plan: Plan) -> dict[str, Inferred]:
+    """What the script settles of its launch config."""
+    inferred: dict[str, Inferred] = {}
+    if plan.placement.cpu == "True":
+        inferred["use_cpu"] = Inferred(True, plan.placement.chosen_at, "the script trains on the CPU")
+    return inferred

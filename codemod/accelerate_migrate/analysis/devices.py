@@ -90,6 +90,16 @@ def find_definitions(training: Training) -> list[DeviceDefinition]:
     return sorted(found, key=lambda d: d.statement.lineno)
 
 
+def guarded_choice(training: Training) -> tuple[str | None, int]:
+    """The ``cpu=`` of a script that has no device variable but moves under ``if use_cuda:``, and the line of the test."""
+    for node in ast.walk(training.module.tree):
+        if isinstance(node, (ast.If, ast.IfExp)) and is_flag(training, node.test):
+            body = node.body if isinstance(node.body, list) else [node.body]
+            if any(isinstance(n, ast.Attribute) and n.attr in ("cuda", "to") for part in body for n in ast.walk(part)):
+                return condition_as_cpu(training, node.test), node.lineno
+    return None, 0
+
+
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return [ast.unparse(t) for t in targets]
@@ -104,15 +114,11 @@ def _defines(training: Training, node: ast.stmt) -> bool:
     if any(isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name) and t.value.id == "self" for t in targets):
         return False
     one = training.value(node.value)
-    if not is_device(one) or isinstance(node.value, ast.Name) and node.value.id not in _cpu_like(node.value):
+    if not is_device(one) or isinstance(node.value, ast.Name):
         return False
     if isinstance(node.value, ast.Constant):
         return node.value.value != "cpu" and any("dev" in t for t in _targets(node))
     return True
-
-
-def _cpu_like(_: ast.Name) -> tuple[str, ...]:
-    return ()
 
 
 def _of_branches(training: Training, node: ast.If) -> DeviceDefinition | None:

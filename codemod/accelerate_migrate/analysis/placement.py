@@ -6,12 +6,12 @@ import ast
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from accelerate_migrate.analysis.devices import DeviceDefinition
+from accelerate_migrate.analysis.devices import DeviceDefinition, guarded_choice
 from accelerate_migrate.analysis.homes import Group, Unclear
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.scopes import parameters
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import is_device
+from accelerate_migrate.analysis.values import FunctionRef, is_device
 
 NAME = "accelerator"
 
@@ -26,6 +26,8 @@ class Placement:
     training: Training
     scope: ast.AST  # the module, or the function that sets the training up
     definition: DeviceDefinition | None  # the device choice that the creation replaces
+    cpu: str | None = None  # the argument ``cpu=`` that keeps the script's own choice
+    chosen_at: int = 0  # the line that makes this choice
     device_parameters: dict[ast.AST, str] = field(default_factory=dict)
     needed: set[ast.AST] = field(default_factory=set)  # functions that use the accelerator
     uses: set[ast.AST] = field(default_factory=set)  # the nodes that asked for it
@@ -45,19 +47,19 @@ class Placement:
     @cached_property
     def floor(self) -> int:
         """The line behind which the accelerator can be made: its arguments exist, and so does its import."""
-        if self.definition is None or self.definition.cpu is None:
+        if self.cpu is None:
             body = getattr(self.scope, "body", [])
             imports = [s for s in body if isinstance(s, (ast.Import, ast.ImportFrom))]
             first = getattr(self.scope, "lineno", 0)
             return max([first, *(s.end_lineno or 0 for s in imports)]) if isinstance(self.scope, ast.Module) else first
-        parts = {ast.unparse(n) for n in ast.walk(ast.parse(self.definition.cpu)) if isinstance(n, (ast.Name, ast.Attribute))}
+        parts = {ast.unparse(n) for n in ast.walk(ast.parse(self.cpu)) if isinstance(n, (ast.Name, ast.Attribute))}
         lines = [
             self.module.statement(n).end_lineno or 0
             for n in ast.walk(self.scope)
             if isinstance(n, (ast.Name, ast.Attribute))
             and isinstance(n.ctx, ast.Store)
             and ast.unparse(n) in parts
-            and n.lineno < self.definition.statement.lineno
+            and n.lineno < self.chosen_at
         ]
         return max(lines, default=0)
 
@@ -126,8 +128,9 @@ def escapes(training: Training, function: ast.FunctionDef | ast.AsyncFunctionDef
     """Whether a function is used other than by calling it by name, so that its calls are not all known."""
     known = {call.func for call in training.store.callers.get(function, ())}
     for node in ast.walk(training.module.tree):
-        if isinstance(node, ast.Name) and node.id == function.name and isinstance(node.ctx, ast.Load) and node not in known:
-            return True
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and node not in known:
+            if any(isinstance(a, FunctionRef) and a.node is function for a in training.value(node)):
+                return True
     return any(not isinstance(f, ast.Name) for f in known)
 
 
@@ -143,7 +146,10 @@ def place(training: Training, groups: list[Group], definitions: list[DeviceDefin
     else:
         scope = _outermost(training, scopes)
     own = [d for d in definitions if d.scope is scope]
-    placement = Placement(training, scope, own[0] if own else None)
+    if own:
+        placement = Placement(training, scope, own[0], own[0].cpu, own[0].statement.lineno)
+    else:
+        placement = Placement(training, scope, None, *guarded_choice(training))
     for group in groups:
         if not placement.available(group.anchor):
             raise Unclear("the objects to prepare are made in functions that do not call each other", group.anchor)

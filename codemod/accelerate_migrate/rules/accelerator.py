@@ -1,0 +1,91 @@
+"""AM100: the accelerator is made once and reaches every function that needs it."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis.placement import NAME, Placement
+from accelerate_migrate.edits import AddArgument, AddImport, AddParameter, Insert, RenameParameter, ReplaceStatement
+from accelerate_migrate.rules.base import Context, Rule
+
+
+def apply(context: Context) -> None:
+    """Create the accelerator and thread it; runs last, when every rule has said where it needs one."""
+    placement = context.plan.placement
+    _thread(context, placement)
+    _create(context, placement)
+    context.edit(AddImport(context.options.target.module, "Accelerator"))
+    for name in sorted(context.imports):
+        context.edit(AddImport(context.options.target.module, name))
+
+
+def _thread(context: Context, placement: Placement) -> None:
+    store = context.plan.store
+    for function, name in placement.device_parameters.items():
+        assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        context.edit(RenameParameter(function, name, NAME))
+        context.migrated(function, f"`{function.name}` takes the accelerator in the place of `{name}`")
+    for function in sorted(placement.needed - set(placement.device_parameters), key=lambda f: getattr(f, "lineno", 0)):
+        assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        context.edit(AddParameter(function, 0, NAME))
+        for call in store.callers[function]:
+            context.edit(AddArgument(call, NAME, index=0))
+        context.migrated(function, f"`{function.name}` is given the accelerator as its first argument")
+
+
+def _create(context: Context, placement: Placement) -> None:
+    definition = placement.definition
+    arguments = dict(context.constructor)
+    if placement.cpu is not None:
+        arguments = {"cpu": placement.cpu, **arguments}
+    creation = f"{NAME} = Accelerator({', '.join(f'{k}={v}' for k, v in arguments.items())})"
+    text = "\n".join([creation, *context.after_creation])
+    first = _first_use(context, placement)
+    if definition is not None and (first is None or first.lineno >= definition.statement.lineno):
+        context.edit(ReplaceStatement(definition.statement, text))
+        context.migrated(definition.statement, f"the choice of a device becomes `{creation}`")
+        return
+    assert first is not None
+    context.edit(Insert(first, text))
+    context.migrated(first, f"`{creation}` is made here")
+    if definition is not None:
+        context.delete(definition.statement)
+
+
+def _first_use(context: Context, placement: Placement) -> ast.stmt | None:
+    """The first statement of the accelerator's scope that needs it, lifted out of inner blocks where others need it too."""
+    module = context.plan.module
+    leading = [s for node in placement.uses for s in placement.leading_to(node)]
+    leading += [home.bindings[0] for group in context.plan.groups if group.scope is placement.scope for home in group.homes]
+    if not leading:
+        return None
+    first = min(leading, key=lambda s: s.lineno)
+    if placement.definition is not None and placement.definition.statement.lineno <= first.lineno:
+        return first
+    while not all(_within(module.block(first), s, context) for s in leading):
+        parent = module.parents[first]
+        while not isinstance(parent, ast.stmt):
+            parent = module.parents[parent]
+        first = parent
+    return first
+
+
+def _within(block: list[ast.stmt], statement: ast.stmt, context: Context) -> bool:
+    return statement in block or any(a in block for a in context.plan.module.ancestors(statement))
+
+
+RULE = Rule(
+    code="AM100",
+    name="accelerator",
+    summary="One `Accelerator` is made where the script sets itself up, and reaches the functions that need it.",
+    why="It replaces the choice of a device: in `main()`, or at module level where the script is all module level. "
+    "Functions that took a device take the accelerator in its place; others that need it get it as their first argument.",
+    before='device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")\n'
+    "train(model, device, loader, optimizer)",
+    after="accelerator = Accelerator(cpu=args.no_cuda)\ntrain(model, accelerator, loader, optimizer)",
+    safety="Exact. A function that is passed around as a value is not given a parameter; the places in it that need the "
+    "accelerator get a finding.",
+    apply=apply,
+    order=90,
+    essential=True,
+)

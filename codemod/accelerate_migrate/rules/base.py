@@ -1,0 +1,153 @@
+"""What a rule is, and what it sees and says while it looks at one module."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from accelerate_migrate.analysis.plan import Plan
+from accelerate_migrate.edits import Delete, Edit, Replace
+from accelerate_migrate.findings import Finding, Options, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of rewrite. ``order`` decides when it looks: a rule that removes code goes before those that change it.
+
+    An ``essential`` rule takes part whenever the file changes at all: without it the others would be wrong.
+    """
+
+    code: str
+    name: str
+    summary: str
+    why: str
+    before: str
+    after: str
+    safety: str
+    apply: Callable[[Context], None]
+    order: int = 50
+    essential: bool = False
+
+    def explain(self) -> str:
+        """The rule's page, as Markdown."""
+        return (
+            f"# {self.code} {self.name}\n\n{self.summary}\n\n## Why\n\n{self.why.strip()}\n\n"
+            f"## Before\n\n```python\n{self.before.strip()}\n```\n\n## After\n\n```python\n{self.after.strip()}\n```\n\n"
+            f"## How safe it is\n\n{self.safety.strip()}\n"
+        )
+
+
+@dataclass(eq=False)
+class Context:
+    """One module's facts, and the edits and findings that the rules have made so far."""
+
+    plan: Plan
+    options: Options
+    skipped_lines: frozenset[int] = frozenset()
+    edits: list[Edit] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    gone: set[ast.AST] = field(default_factory=set)  # roots of what will not be there any more
+    constructor: dict[str, str] = field(default_factory=dict)  # arguments that Accelerator(...) needs
+    imports: set[str] = field(default_factory=set)  # further names to import from the target package
+    after_creation: list[str] = field(default_factory=list)  # statements right behind the accelerator's creation
+    _rule: Rule | None = None
+
+    def run(self, rule: Rule) -> None:
+        """Let one rule look at the module."""
+        self._rule = rule
+        rule.apply(self)
+        self._rule = None
+
+    # ---- asking
+
+    def parent(self, node: ast.AST) -> ast.AST:
+        """The node around this one."""
+        return self.plan.module.parents[node]
+
+    def is_gone(self, node: ast.AST) -> bool:
+        """Whether a node will not be there any more, by what rules asked for so far."""
+        return node in self.gone or any(a in self.gone for a in self.plan.module.ancestors(node))
+
+    def may_change(self, node: ast.AST) -> bool:
+        """Whether a rule may act on this node: it stays, and no comment says to skip its lines."""
+        line, end = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+        return not self.is_gone(node) and not self.skipped_lines.intersection(range(line, (end or line) + 1))
+
+    def has_accelerator(self, node: ast.AST) -> bool:
+        """Whether the accelerator can be named at this node."""
+        return self.plan.placement.available(node)
+
+    def accelerator(self, node: ast.AST) -> str:
+        """The accelerator's name at this node, which then needs it."""
+        return self.plan.placement.use(node)
+
+    def device(self, node: ast.AST) -> str:
+        """The source of the device at this node."""
+        return f"{self.accelerator(node)}.device"
+
+    # ---- acting
+
+    def edit(self, edit: Edit) -> None:
+        """Ask for an edit."""
+        self.edits.append(edit)
+
+    def replace(self, node: ast.expr, template: str, *holes: ast.expr) -> None:
+        """Put an expression in another's place; what is in no hole is gone."""
+        self.edit(Replace(node, template, holes))
+        kept = {n for hole in holes for n in ast.walk(hole)}
+        above = {a for hole in holes for a in self.plan.module.ancestors(hole)}
+        for inner in ast.walk(node):
+            if inner is not node and inner not in kept and inner not in above:
+                self.gone.add(inner)
+
+    def delete(self, statement: ast.stmt) -> None:
+        """Remove a statement."""
+        if statement not in self.gone:
+            self.edit(Delete(statement))
+            self.gone.add(statement)
+
+    def report(self, node: ast.AST, severity: Severity, message: str) -> None:
+        """Say something about a place."""
+        assert self._rule is not None
+        line = getattr(node, "lineno", 1)
+        self.findings.append(
+            Finding(
+                self._rule.code,
+                self._rule.name,
+                severity,
+                line,
+                self._column(node) + 1,
+                getattr(node, "end_lineno", None) or line,
+                message,
+            )
+        )
+
+    def _column(self, node: ast.AST) -> int:
+        offset = getattr(node, "col_offset", 0)
+        lines = self.plan.module.data.split(b"\n")
+        line = getattr(node, "lineno", 1)
+        prefix = lines[line - 1][:offset] if line <= len(lines) else b""
+        return len(prefix.decode("utf-8", "replace"))
+
+    def migrated(self, node: ast.AST, message: str) -> None:
+        """Say that a place was changed and the promises hold."""
+        self.report(node, Severity.MIGRATED, message)
+
+    def review(self, node: ast.AST, message: str) -> None:
+        """Say that a place was changed, and what to look at on several processes."""
+        self.report(node, Severity.REVIEW, message)
+
+    def manual(self, node: ast.AST, message: str) -> None:
+        """Say that a person must act here."""
+        self.report(node, Severity.MANUAL, message)
+
+    def note(self, node: ast.AST, message: str) -> None:
+        """Say something worth knowing."""
+        self.report(node, Severity.NOTE, message)
+
+
+def short(node: ast.AST, limit: int = 60) -> str:
+    """An expression's source for a message, cut where it is long."""
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,85 @@
+"""AM155: checkpoints are read to the CPU, or to the process's own device."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis.values import Loaded, Role
+from accelerate_migrate.edits import AddArgument
+from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import keyword, library_calls, method_calls
+
+
+def apply(context: Context) -> None:
+    """Give ``torch.load`` of checkpoints a place to load to; load DataParallel checkpoints with and without prefix."""
+    into = _loaded_into(context)
+    for call, names in library_calls(context.plan):
+        if names != {"torch.load"} or not context.may_change(call):
+            continue
+        if keyword(call, "map_location") is not None or len(call.args) > 1:
+            continue
+        here = Loaded(context.plan.module.path, call.lineno, call.col_offset)
+        if here in into:
+            context.edit(AddArgument(call, '"cpu"', name="map_location"))
+            context.migrated(call, f"{short(call)} reads to the CPU: every process would fill the first GPU")
+        else:
+            context.note(call, f"{short(call)} loads to the device the tensors were saved on; left as it is")
+    for call, func in method_calls(context.plan, "load_state_dict"):
+        if context.may_change(call):
+            _load(context, call, func)
+
+
+def _loaded_into(context: Context) -> set[Loaded]:
+    """The ``torch.load`` calls whose result goes into ``load_state_dict``."""
+    found: set[Loaded] = set()
+    for call, _ in method_calls(context.plan, "load_state_dict"):
+        for argument in call.args:
+            for node in ast.walk(argument):
+                found |= set(context.plan.value(node).of(Loaded))
+    return found
+
+
+def _load(context: Context, call: ast.Call, func: ast.Attribute) -> None:
+    plan = context.plan
+    sites = plan.value(func.value).sites(Role.MODEL) & plan.prepared
+    if not sites:
+        return
+    model = func.value
+    if isinstance(model, ast.Attribute) and model.attr == "module":
+        model = model.value
+    after = any(plan.is_prepared_at(s, call) for s in sites)
+    if after and not context.has_accelerator(call):
+        context.manual(call, f"{short(call)} into a prepared model: unwrap it first")
+        return
+    holes: list[ast.expr] = [model]
+    receiver = f"{context.accelerator(call)}.unwrap_model({{0}})" if after else "{0}"
+    wrapped = any(plan.store.details[s].data_parallel for s in sites) and func.value is model
+    if wrapped and call.args:
+        state = call.args[0]
+        rest = "".join(f", {k.arg}={ast.unparse(k.value)}" for k in call.keywords)
+        rest = "".join(f", {ast.unparse(a)}" for a in call.args[1:]) + rest
+        text = f'{receiver}.load_state_dict({{{{k.removeprefix("module."): v for k, v in {{1}}.items()}}}}{rest})'
+        context.replace(call, text, *holes, state)
+        context.review(
+            call,
+            "the original wrapped this model in DataParallel when it saved: its checkpoints carry the prefix `module.`, which "
+            "is accepted here and no longer written",
+        )
+    elif after or func.value is not model:
+        context.replace(func.value, receiver, *holes)
+        context.migrated(call, f"{short(func.value)} is unwrapped to load its state")
+
+
+RULE = Rule(
+    code="AM155",
+    name="checkpoint-load",
+    summary='`torch.load` of a checkpoint gets `map_location="cpu"`; `load_state_dict` finds the unwrapped model.',
+    why="Without a place to load to, every process loads to the device that was saved from. State dicts of a model that the "
+    "original wrapped in DataParallel start with `module.`: that prefix is accepted.",
+    before='state = torch.load("ckpt.pt")\nnet.load_state_dict(state["net"])',
+    after='state = torch.load("ckpt.pt", map_location="cpu")\nnet.load_state_dict(state["net"])',
+    safety="`load_state_dict` copies into the parameters wherever they are, so the loaded values are the same. A loaded file "
+    "that goes elsewhere is left as it is.",
+    apply=apply,
+    order=40,
+)

@@ -1,0 +1,93 @@
+"""AM150: checkpoints are written once, with the names and keys they had."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis.values import Role, StateDict
+from accelerate_migrate.edits import Wrap
+from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import library_calls, method_calls, own_statement
+
+
+def apply(context: Context) -> None:
+    """Rewrite ``model.state_dict()`` of prepared models and ``torch.save``."""
+    for call, func in method_calls(context.plan, "state_dict"):
+        if context.may_change(call):
+            _state_dict(context, call, func)
+    for call, names in library_calls(context.plan):
+        if names == {"torch.save"} and context.may_change(call):
+            _save(context, call)
+
+
+def _state_dict(context: Context, call: ast.Call, func: ast.Attribute) -> None:
+    sites = context.plan.value(func.value).sites(Role.MODEL)
+    if not sites or not any(s in context.plan.prepared and context.plan.is_prepared_at(s, call) for s in sites):
+        return
+    if not context.has_accelerator(call):
+        context.manual(call, f"{short(call)} of a prepared model: the accelerator cannot be passed here")
+        return
+    model = func.value
+    if isinstance(model, ast.Attribute) and model.attr == "module":
+        model = model.value
+    accelerator = context.accelerator(call)
+    if call.args or call.keywords:
+        context.manual(call, f"{short(call)}: its arguments have no counterpart in {accelerator}.get_state_dict")
+        return
+    context.migrated(call, f"{short(call)} -> {accelerator}.get_state_dict({short(model)})")
+    context.replace(call, f"{accelerator}.get_state_dict({{0}})", model)
+
+
+def _save(context: Context, call: ast.Call) -> None:
+    if not context.has_accelerator(call):
+        context.manual(call, "torch.save runs on every process here, and the accelerator cannot be passed; guard it by hand")
+        return
+    accelerator = context.accelerator(call)
+    statement = own_statement(context.plan, call)
+    holder = _with_around(context, call)
+    if holder is not None or len(call.args) != 2 or call.keywords:
+        target: ast.stmt | None = holder or statement
+        if target is None or _saves_state(context, call) and holder is None:
+            context.manual(call, f"{short(call)}: its arguments have no counterpart in {accelerator}.save; left as it is")
+            return
+        context.edit(Wrap((target,), f"if {accelerator}.is_main_process:"))
+        context.review(call, "written by the main process only; a model whose parameters are sharded must be gathered before")
+        return
+    whole = context.plan.value(call.args[0]).sites(Role.MODEL)
+    if whole and all(context.plan.is_prepared_at(s, call) for s in whole):
+        context.migrated(call, f"{short(call)} -> {accelerator}.save(...) of the unwrapped model")
+        context.replace(call, f"{accelerator}.save({accelerator}.unwrap_model({{0}}), {{1}})", *call.args)
+        return
+    context.migrated(call, f"{short(call.func)} -> {accelerator}.save")
+    context.replace(call.func, f"{accelerator}.save")
+
+
+def _saves_state(context: Context, call: ast.Call) -> bool:
+    return any(isinstance(a, StateDict) for arg in call.args[:1] for a in context.plan.value(arg))
+
+
+def _with_around(context: Context, call: ast.Call) -> ast.With | None:
+    """The ``with open(...)`` that the save writes into: every process would truncate the file."""
+    for around in context.plan.module.ancestors(call):
+        if isinstance(around, ast.With) and any(
+            isinstance(i.context_expr, ast.Call) and isinstance(i.context_expr.func, ast.Name) and i.context_expr.func.id == "open"
+            for i in around.items
+        ):
+            return around
+        if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return None
+    return None
+
+
+RULE = Rule(
+    code="AM150",
+    name="checkpoint-save",
+    summary="`torch.save` becomes `accelerator.save`; a prepared model's state dict comes from the accelerator.",
+    why="Only the main process writes. `get_state_dict` gives the same names and tensors as the unwrapped model's own state "
+    "dict, under every strategy.",
+    before='torch.save({"net": model.state_dict(), "epoch": epoch}, "ckpt.pt")',
+    after='accelerator.save({"net": accelerator.get_state_dict(model), "epoch": epoch}, "ckpt.pt")',
+    safety="The file has the same name, container and keys. A save into an open file is guarded instead.",
+    apply=apply,
+    order=40,
+)

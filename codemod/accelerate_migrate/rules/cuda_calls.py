@@ -1,0 +1,50 @@
+"""AM260: what is left of `torch.cuda` and CUDA's environment is named."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis.devices import is_flag
+from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import library_calls, own_statement
+
+_HARMLESS = frozenset(
+    "torch.cuda." + name
+    for name in (
+        "is_available device_count empty_cache manual_seed manual_seed_all memory_allocated max_memory_allocated "
+        "reset_peak_memory_stats reset_max_memory_allocated current_device is_initialized"
+    ).split()
+)
+
+
+def apply(context: Context) -> None:
+    """Drop ``set_device``; name the other calls."""
+    for call, names in library_calls(context.plan):
+        if not all(n.startswith("torch.cuda.") for n in names) or not context.may_change(call) or names <= _HARMLESS:
+            continue
+        statement = own_statement(context.plan, call)
+        if names == {"torch.cuda.set_device"} and statement is not None:
+            context.migrated(call, f"{short(call)}: the accelerator sets its process's device")
+            context.delete(statement)
+        elif not _under_flag(context, call):
+            context.manual(call, f"{short(call)} needs CUDA; left as it is")
+    for node in ast.walk(context.plan.module.tree):
+        if isinstance(node, ast.Constant) and node.value == "CUDA_VISIBLE_DEVICES":
+            context.manual(node, "CUDA_VISIBLE_DEVICES is set by the launcher (gpu_ids in the launch config); remove it here")
+
+
+def _under_flag(context: Context, call: ast.Call) -> bool:
+    return any(isinstance(a, ast.If) and is_flag(context.plan.training, a.test) for a in context.plan.module.ancestors(call))
+
+
+RULE = Rule(
+    code="AM260",
+    name="cuda-calls",
+    summary="`torch.cuda.set_device` goes; other calls that need CUDA are named.",
+    why="The accelerator sets each process's device. A script that must run anywhere cannot call what exists on CUDA only.",
+    before="torch.cuda.set_device(args.gpu)",
+    after="",
+    safety="Exact. Calls that do nothing without CUDA are left in silence, those under a test for CUDA as well.",
+    apply=apply,
+    order=14,
+)

@@ -1,0 +1,63 @@
+"""AM180: `DataParallel` goes; its splitting of the batch is kept."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis.library import DATA_PARALLEL
+from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import library_calls
+
+
+def apply(context: Context) -> None:
+    """Unwrap ``nn.DataParallel(model)`` and ask for split batches."""
+    found = False
+    for call, names in library_calls(context.plan):
+        if "torch.nn.parallel.data_parallel" in names:
+            context.manual(call, f"{short(call)} spreads a part of the model over GPUs by itself; every process would use all of them")
+        if not names <= DATA_PARALLEL or not context.may_change(call) or not call.args:
+            continue
+        found = True
+        context.review(
+            call,
+            "DataParallel split each batch over the GPUs, and so do the processes now (split_batches): the batch size must be a "
+            "multiple of their number; checkpoints are written without the prefix `module.`",
+        )
+        statement = context.plan.module.statement(call)
+        if _only_wraps(statement, call):
+            around = context.parent(statement)
+            if isinstance(around, ast.If) and around.body == [statement] and not around.orelse:
+                context.delete(around)
+            else:
+                context.delete(statement)
+        else:
+            context.replace(call, "{0}", call.args[0])
+    if found:
+        context.constructor["dataloader_config"] = "DataLoaderConfiguration(split_batches=True)"
+        context.imports.add("DataLoaderConfiguration")
+
+
+def _only_wraps(statement: ast.stmt, call: ast.Call) -> bool:
+    """``net = nn.DataParallel(net)``."""
+    return (
+        isinstance(statement, ast.Assign)
+        and statement.value is call
+        and len(statement.targets) == 1
+        and ast.unparse(statement.targets[0]) == ast.unparse(call.args[0])
+    )
+
+
+RULE = Rule(
+    code="AM180",
+    name="data-parallel",
+    summary="`nn.DataParallel` goes; batches are split over the processes as it split them over GPUs.",
+    why="One process a device replaces one process for all. DataParallel's batch size is that of all GPUs together, hence "
+    "`split_batches=True`.",
+    before="net = nn.DataParallel(net)",
+    after="accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))",
+    safety="Exact on one process. Batch normalisation still sees each process's part, as it did. `nn.parallel.data_parallel` "
+    "inside a model is left and named.",
+    apply=apply,
+    order=15,
+    essential=True,
+)

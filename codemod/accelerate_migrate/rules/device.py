@@ -1,0 +1,184 @@
+"""AM110: `device` variables and spelled-out devices become the accelerator's device."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis.devices import DeviceDefinition
+from accelerate_migrate.analysis.placement import NAME, argument_for
+from accelerate_migrate.analysis.scopes import parameters
+from accelerate_migrate.analysis.values import Const, DeviceValue, Library, is_device
+from accelerate_migrate.edits import RenameKeyword, ReplaceStatement
+from accelerate_migrate.rules.base import Context, Rule, short
+
+_DEVICE_KEYWORDS = ("device", "map_location")
+
+
+def apply(context: Context) -> None:
+    """Replace uses first; a definition whose uses are all replaced goes, another one keeps its name."""
+    own = context.plan.placement.definition
+    for definition in context.plan.definitions:
+        kept = _kept_targets(context, definition)
+        if definition is own:
+            if kept:
+                context.after_creation.extend(f"{target} = {NAME}.device" for target in kept)
+        elif not context.has_accelerator(definition.statement):
+            continue
+        elif kept:
+            text = "\n".join(f"{target} = {context.device(definition.statement)}" for target in kept)
+            context.edit(ReplaceStatement(definition.statement, text))
+            context.migrated(definition.statement, f"`{text}`")
+        else:
+            context.delete(definition.statement)
+            context.migrated(definition.statement, "the device is the accelerator's; this choice is gone")
+        context.gone.add(definition.statement)
+    for node in ast.walk(context.plan.module.tree):
+        if isinstance(node, ast.expr) and not context.is_gone(node):
+            _use(context, node)
+
+
+def _kept_targets(context: Context, definition: DeviceDefinition) -> list[str]:
+    """The targets that something still reads which cannot be given the accelerator's device instead."""
+    kept = []
+    for target in sorted(definition.targets):
+        if "." in target:  # an attribute of an object that other code may read
+            kept.append(target)
+        elif not all(_replaceable(context, node) for node in _loads(context, definition, target)):
+            kept.append(target)
+    return kept
+
+
+def _loads(context: Context, definition: DeviceDefinition, name: str) -> list[ast.Name]:
+    """The reads of a device variable, in its scope and in the functions that see it."""
+    found = []
+    for node in ast.walk(context.plan.module.tree):
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
+            if _binding_scope(context, node) is definition.scope and not context.is_gone(node):
+                found.append(node)
+    return found
+
+
+def _binding_scope(context: Context, node: ast.Name) -> ast.AST:
+    """The scope that binds the name read here."""
+    module, store = context.plan.module, context.plan.store
+    scope = module.scope(node)
+    while not isinstance(scope, ast.Module):
+        names = store.scope_names(scope)
+        if node.id in names.global_:
+            return module.tree
+        if node.id in names.bound and not isinstance(scope, ast.ClassDef):
+            return scope
+        scope = module.scope(scope)
+    return module.tree
+
+
+def _replaceable(context: Context, node: ast.Name) -> bool:
+    scope = _binding_scope(context, node)
+    if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.id in {a.arg for a in parameters(scope)}:
+        return context.plan.placement.device_parameters.get(scope) == node.id
+    defined = {d.statement for d in context.plan.definitions if node.id in d.targets and d.scope is scope}
+    for other in ast.walk(scope):
+        if isinstance(other, ast.Name) and other.id == node.id and isinstance(other.ctx, (ast.Store, ast.Del)):
+            around = {context.plan.module.statement(other), *context.plan.module.ancestors(other)}
+            if not around & defined and _binding_scope(context, other) is scope:
+                return False
+    return bool(defined) and context.has_accelerator(node) and context.may_change(node)
+
+
+def _use(context: Context, node: ast.expr) -> None:
+    if isinstance(node, ast.Compare):
+        _comparison(context, node)
+    elif isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Load) and is_device(context.plan.value(node)) and _replaceable(context, node):
+            _replace_name(context, node)
+    elif isinstance(node, (ast.Call, ast.IfExp, ast.Constant, ast.JoinedStr)) and _spelled_out(context, node):
+        if not context.may_change(node):
+            return
+        if context.has_accelerator(node):
+            context.migrated(node, f"{short(node)} -> {NAME}.device")
+            context.replace(node, context.device(node))
+        else:
+            context.manual(node, f"{short(node)} names a device where the accelerator cannot be passed; left as it is")
+
+
+def _replace_name(context: Context, node: ast.Name) -> None:
+    call = _call_that_takes_accelerator(context, node)
+    if call is not None:
+        name, keyword = call
+        context.replace(node, context.accelerator(node))
+        if keyword is not None and keyword.arg != NAME:
+            context.edit(RenameKeyword(name, keyword, NAME))
+        return
+    parent = context.parent(node)
+    as_text = isinstance(parent, (ast.BinOp, ast.Subscript)) or (
+        isinstance(parent, ast.Attribute) and parent.attr in ("startswith", "split", "lower", "find")
+    )
+    device = context.device(node)
+    context.replace(node, f"str({device})" if as_text else device)
+    context.migrated(node, f"`{node.id}` -> {device}")
+
+
+def _call_that_takes_accelerator(context: Context, node: ast.Name) -> tuple[ast.Call, ast.keyword | None] | None:
+    """The call that passes this device on to a function which now takes the accelerator."""
+    parent = context.parent(node)
+    keyword = parent if isinstance(parent, ast.keyword) else None
+    call = context.parent(parent) if keyword is not None else parent
+    if not isinstance(call, ast.Call):
+        return None
+    for callee in context.plan.store.calls.get(call, ()):
+        name = context.plan.placement.device_parameters.get(callee)
+        if name is not None and argument_for(call, callee, name) is node:
+            return call, keyword
+    return None
+
+
+def _spelled_out(context: Context, node: ast.expr) -> bool:
+    """Whether an expression names a device (other than the CPU) on the spot, where a device is asked for."""
+    one = context.plan.value(node)
+    if not is_device(one):
+        return False
+    kinds = {str(a.value).split(":")[0] if isinstance(a, Const) else a.kind for a in one if isinstance(a, (Const, DeviceValue))}
+    if kinds == {"cpu"}:
+        return False
+    parent = context.parent(node)
+    if isinstance(parent, ast.keyword):
+        return parent.arg in _DEVICE_KEYWORDS
+    if not isinstance(parent, ast.Call) or node not in parent.args:
+        return False
+    if isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_device"):
+        return True
+    named = [a.name for a in context.plan.value(parent.func) if isinstance(a, Library)]
+    return any(name in ("torch.load",) for name in named)
+
+
+def _comparison(context: Context, node: ast.Compare) -> None:
+    """``device == "cuda"`` on a device string compares the device's type."""
+    if len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Eq, ast.NotEq)) or not context.may_change(node):
+        return
+    left, right = node.left, node.comparators[0]
+    if isinstance(left, ast.Constant):
+        left, right = right, left
+    if not (isinstance(left, ast.Name) and isinstance(right, ast.Constant) and isinstance(right.value, str)):
+        return
+    one = context.plan.value(left)
+    textual = any(isinstance(a, Const) or isinstance(a, DeviceValue) and a.is_string for a in one)
+    if is_device(one) and textual and _replaceable(context, left):
+        context.replace(left, f"{context.device(left)}.type")
+        context.gone.add(left)
+        context.migrated(node, f"{short(node)} compares the type of the accelerator's device")
+
+
+RULE = Rule(
+    code="AM110",
+    name="device",
+    summary="`device` variables and spelled-out devices become `accelerator.device`.",
+    why="The accelerator knows the device of its process; a device chosen by the script would put every process on the same "
+    "one. A device string that is compared is compared by type.",
+    before='device = "cuda" if torch.cuda.is_available() else "cpu"\nnoise = torch.randn(8, 16, device=device)',
+    after="accelerator = Accelerator()\nnoise = torch.randn(8, 16, device=accelerator.device)",
+    safety="Exact on one process. Where something still reads the variable that cannot be given the accelerator, the variable "
+    "stays as `device = accelerator.device`.",
+    apply=apply,
+    order=30,
+    essential=True,
+)

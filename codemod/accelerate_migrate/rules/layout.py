@@ -1,0 +1,13 @@
+"""How new statements are laid out."""
+
+from __future__ import annotations
+
+MAX_WIDTH = 110
+
+
+def rebinding(names: tuple[str, ...], function: str, indent: int, *, as_tuple: bool = False) -> str:
+    """``a, b = function(a, b)`` (or ``function((a, b))``), folded where it would be too wide behind its indentation."""
+    joined = ", ".join(names)
+    given = f"({joined})" if as_tuple and len(names) > 1 else joined
+    flat = f"{joined} = {function}({given})"
+    return flat if len(flat) + indent <= MAX_WIDTH else f"{joined} = {function}(\n    {given}\n)"

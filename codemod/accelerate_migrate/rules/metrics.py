@@ -1,0 +1,85 @@
+"""AM220: sums of a training loop that are divided by the whole set cover the whole set."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis.evaluation import divides_by_samples
+from accelerate_migrate.analysis.values import Number, Tensor
+from accelerate_migrate.rules.base import Context, Rule, short
+
+
+def apply(context: Context) -> None:
+    """Reduce ``total += loss.item()`` over processes where ``total / len(loader.dataset)`` follows."""
+    for loop in context.plan.training.loops:
+        if not loop.trains or not loop.loaders & context.plan.sharded:
+            continue
+        for node in ast.walk(loop.node):
+            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and context.may_change(node):
+                _accumulation(context, loop.node, node)
+
+
+def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) -> None:
+    added = [a for a in context.plan.value(node.value) if isinstance(a, (Tensor, Number)) and a.loaders]
+    target = ast.unparse(node.target)
+    if not added:
+        return
+    if _divided_by_dataset(context, loop, target):
+        _reduce(context, node, target)
+    elif _decides(context, loop, target):
+        context.review(node, f"`{target}` is used beyond a progress line, and each process computes it from its own part of the data")
+
+
+def _reduce(context: Context, node: ast.AugAssign, target: str) -> None:
+    item = node.value
+    plain = isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr == "item"
+    if not plain or not context.has_accelerator(node):
+        context.review(node, f"`{target}` is divided by the size of the whole set, but each process adds up its own part only")
+        return
+    assert isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute)
+    tensor = item.func.value
+    accelerator = context.accelerator(node)
+    detached = isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr == "detach"
+    detach = "" if detached else ".detach()"
+    context.replace(item, f'{accelerator}.reduce({{0}}{detach}, reduction="sum").item()', tensor)
+    context.review(
+        node,
+        f"`{target}` is divided by the size of the whole set: {short(tensor)} is summed over processes (samples repeated to fill "
+        "the last batch count twice)",
+    )
+
+
+def _divided_by_dataset(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> bool:
+    own_total = any(
+        isinstance(n, ast.AugAssign) and ast.unparse(n.target) != target and _is_count(context, n.value) for n in ast.walk(loop)
+    )
+    return not own_total and any(divides_by_samples(context.plan.training, loop, target))
+
+
+def _is_count(context: Context, node: ast.expr) -> bool:
+    return any(isinstance(a, Number) and a.reduction.value == "count" for a in context.plan.value(node))
+
+
+def _decides(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> bool:
+    """Whether a number is returned or compared behind the loop."""
+    scope = context.plan.module.function(loop)
+    for node in ast.walk(scope):
+        if getattr(node, "lineno", 0) <= (loop.end_lineno or 0):
+            continue
+        if isinstance(node, (ast.Return, ast.Compare)):
+            if target in {ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.expr)}:
+                return True
+    return False
+
+
+RULE = Rule(
+    code="AM220",
+    name="metrics",
+    summary="A training sum that is divided by the size of the whole set is summed over processes.",
+    why="Each process sees its part of the set: `total / len(loader.dataset)` would come out too small by their number.",
+    before="total += loss.item()\n...\nprint(total / len(loader.dataset))",
+    after='total += accelerator.reduce(loss.detach(), reduction="sum").item()\n...\naccelerator.print(total / len(loader.dataset))',
+    safety="Exact on one process. A number that decides something and comes from one process's part gets a review finding.",
+    apply=apply,
+    order=41,
+)

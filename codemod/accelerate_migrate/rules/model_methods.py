@@ -1,0 +1,94 @@
+"""AM190: what a wrapper hides is asked of the unwrapped model."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis.values import Role
+from accelerate_migrate.rules.base import Context, Rule, short
+
+# What DistributedDataParallel passes on with the same meaning.
+_THROUGH = frozenset(
+    "train eval parameters zero_grad requires_grad_ apply to cuda cpu xpu float double half bfloat16 buffers training "
+    "state_dict load_state_dict modules share_memory __class__".split()
+)
+
+
+def apply(context: Context) -> None:
+    """Unwrap prepared models where their own methods and attributes are used outside ``forward``."""
+    plan = context.plan
+    for node in ast.walk(plan.module.tree):
+        if not isinstance(node, ast.Attribute) or node.attr in _THROUGH or not context.may_change(node):
+            continue
+        sites = plan.value(node.value).sites(Role.MODEL) & plan.prepared
+        if not sites or _inside_model(context, node):
+            continue
+        model = node.value
+        if node.attr == "module":
+            _module(context, node, sites)
+            continue
+        if isinstance(model, ast.Attribute) and model.attr == "module":
+            model = model.value
+        if not any(plan.is_prepared_at(s, node) for s in sites):
+            continue
+        if node.attr == "forward":
+            context.migrated(node, f"{short(node)} would bypass the wrapper; the model is called")
+            context.replace(node, "{0}", model)
+        elif not context.has_accelerator(node):
+            context.manual(node, f"{short(node)}: the wrapper hides `{node.attr}`, and the accelerator cannot be passed here")
+        else:
+            accelerator = context.accelerator(node)
+            context.migrated(node, f"{short(node)}: the wrapper hides `{node.attr}`; asked of the unwrapped model")
+            context.replace(node.value, f"{accelerator}.unwrap_model({{0}})", model)
+            if _trains_through(context, node):
+                context.review(
+                    node,
+                    f"{short(node)} computes outside the model's forward: its gradients are not averaged over processes",
+                )
+
+
+def _module(context: Context, node: ast.Attribute, sites: frozenset[object]) -> None:
+    """``net.module`` on its own: the unwrapped model (before prepare: the model)."""
+    parent = context.parent(node)
+    if isinstance(parent, ast.Attribute):
+        if parent.attr in _THROUGH and parent.attr not in ("state_dict", "load_state_dict"):
+            context.replace(node, "{0}", node.value)
+            context.migrated(node, f"{short(node)}: there is no wrapper to look through")
+        return
+    if context.has_accelerator(node):
+        context.replace(node, f"{context.accelerator(node)}.unwrap_model({{0}})", node.value)
+        context.migrated(node, f"{short(node)} -> the unwrapped model")
+
+
+def _inside_model(context: Context, node: ast.Attribute) -> bool:
+    """Inside a model's own methods ``self`` is the bare module."""
+    return isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _trains_through(context: Context, node: ast.Attribute) -> bool:
+    """Whether the hidden method's result is part of a training loop (it may carry gradients)."""
+    if not isinstance(context.parent(node), ast.Call):
+        return False
+    for around in context.plan.module.ancestors(node):
+        if isinstance(around, ast.With) and any("no_grad" in ast.unparse(i.context_expr) for i in around.items):
+            return False
+    looping = [loop.node for loop in context.plan.training.loops if loop.trains]
+    if not any(a in looping for a in context.plan.module.ancestors(node)):
+        return False
+    statement = context.plan.module.statement(node)
+    return isinstance(statement, ast.Assign)
+
+
+RULE = Rule(
+    code="AM190",
+    name="model-methods",
+    summary="Custom methods and attributes of a prepared model go through `accelerator.unwrap_model`.",
+    why="On several processes the prepared model is a wrapper that forwards calls and parameters, not methods and attributes "
+    "of one's own: `model.decode(z)` would be an AttributeError there.",
+    before="sample = model.decode(z)",
+    after="sample = accelerator.unwrap_model(model).decode(z)",
+    safety="Exact on one process. A method that computes with gradients outside the model's forward gets a review finding: "
+    "its gradients are not averaged.",
+    apply=apply,
+    order=42,
+)

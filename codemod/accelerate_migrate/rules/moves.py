@@ -1,0 +1,240 @@
+"""AM120: models and batches are moved by `prepare`; everything else goes to the accelerator's device."""
+
+from __future__ import annotations
+
+import ast
+from enum import Enum
+
+from accelerate_migrate.analysis.devices import is_flag
+from accelerate_migrate.analysis.values import BOTTOM, Object, Origin, Role, Tensor, flatten, is_device
+from accelerate_migrate.edits import Unwrap
+from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import keyword, method_calls
+
+
+class _Fate(Enum):
+    DROP = "drop"
+    KEEP = "keep"
+
+
+def apply(context: Context) -> None:
+    """Decide for each ``.cuda()`` and ``.to(device)``, then tidy the statements that moved nothing else."""
+    moves = [(call, func) for call, func in method_calls(context.plan, "cuda", "to", "xpu") if _is_move(context, call, func)]
+    dropped: dict[ast.Call, ast.expr] = {}
+    for call, func in moves:
+        if context.may_change(call) and _fate(context, func.value, call) is _Fate.DROP:
+            dropped[call] = func.value
+    statements = {context.plan.module.statement(call) for call, _ in moves if call in dropped}
+    vanishing = {s for s in statements if _moves_only(context, s, dropped)}
+    _guards(context, moves, dropped, vanishing)
+    for statement in sorted(vanishing, key=lambda s: s.lineno):
+        if not context.is_gone(statement):
+            context.migrated(statement, f"{short(statement)}: `prepare` moves it")
+            context.delete(statement)
+    for call, func in moves:
+        if context.may_change(call):
+            _rewrite(context, call, func, dropped)
+
+
+def _is_move(context: Context, call: ast.Call, func: ast.Attribute) -> bool:
+    owner = context.plan.value(func.value)
+    if any(isinstance(a, Object) and a.site.role not in (Role.MODEL, Role.LOSS) for a in owner):
+        return False
+    if func.attr != "to":
+        return True
+    target = _target(call)
+    if target is None:
+        return False
+    one = context.plan.value(target)
+    return is_device(one) and not _is_cpu(target)
+
+
+def _is_cpu(target: ast.expr) -> bool:
+    return ast.unparse(target) in ("'cpu'", "torch.device('cpu')")
+
+
+def _target(call: ast.Call) -> ast.expr | None:
+    named = keyword(call, "device")
+    if named is not None:
+        return named.value
+    return call.args[0] if call.args else None
+
+
+def _fate(context: Context, owner: ast.expr, call: ast.Call) -> _Fate:
+    """Whether what is moved is moved by ``prepare`` anyway."""
+    plan = context.plan
+    atoms = list(plan.value(owner))
+    if not atoms:
+        return _Fate.KEEP
+    for atom in atoms:
+        if isinstance(atom, Object) and atom.site.role is Role.MODEL:
+            if atom.site not in plan.prepared or _runs_before_prepare(context, atom, call):
+                return _Fate.KEEP
+        elif isinstance(atom, Object) and atom.site.role is Role.LOSS:
+            if plan.store.details[atom.site].has_parameters:
+                return _Fate.KEEP
+        elif not (isinstance(atom, Tensor) and atom.origin is Origin.BATCH and atom.loaders and atom.loaders <= plan.sharded):
+            return _Fate.KEEP
+    return _Fate.DROP
+
+
+def _runs_before_prepare(context: Context, model: Object, call: ast.Call) -> bool:
+    """Whether the model is called between this move and its ``prepare``: it needs its device for that."""
+    group = context.plan.group_of(model.site)
+    assert group is not None
+    for node in ast.walk(group.scope):
+        if isinstance(node, ast.Call) and model.site in context.plan.training.forwards(node):
+            if context.plan.module.function(node) is group.scope and node.lineno <= (group.anchor.end_lineno or 0):
+                return True
+    return False
+
+
+# ---- statements that only moved
+
+
+def _moves_only(context: Context, statement: ast.stmt, dropped: dict[ast.Call, ast.expr]) -> bool:
+    """Whether a statement does nothing once its moves are dropped: ``x = x``, ``x, y = x, y``, a bare ``x``."""
+    if isinstance(statement, ast.Expr):
+        return statement.value in dropped
+    if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
+        return False
+    return _same(statement.targets[0], statement.value, dropped)
+
+
+def _same(target: ast.expr, value: ast.expr, dropped: dict[ast.Call, ast.expr]) -> bool:
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+        pairs = zip(target.elts, value.elts, strict=False)
+        return len(target.elts) == len(value.elts) and all(_same(t, v, dropped) for t, v in pairs)
+    if isinstance(value, ast.IfExp):
+        return _same(target, value.body, dropped) and _same(target, value.orelse, dropped)
+    if isinstance(value, (ast.ListComp, ast.DictComp)) and len(value.generators) == 1 and not value.generators[0].ifs:
+        return _copies(target, value, dropped)
+    while isinstance(value, ast.Call) and value in dropped:
+        value = dropped[value]
+    return ast.unparse(target) == ast.unparse(value)
+
+
+def _copies(target: ast.expr, value: ast.ListComp | ast.DictComp, dropped: dict[ast.Call, ast.expr]) -> bool:
+    """``batch = [t for t in batch]`` and ``batch = {k: v for k, v in batch.items()}``."""
+    generator = value.generators[0]
+    if isinstance(value, ast.ListComp):
+        return ast.unparse(generator.iter) == ast.unparse(target) and _same(generator.target, value.elt, dropped)
+    if ast.unparse(generator.iter) != f"{ast.unparse(target)}.items()" or not isinstance(generator.target, ast.Tuple):
+        return False
+    key, item = generator.target.elts
+    return ast.unparse(key) == ast.unparse(value.key) and _same(item, value.value, dropped)
+
+
+# ---- guards
+
+
+def _guards(
+    context: Context,
+    moves: list[tuple[ast.Call, ast.Attribute]],
+    dropped: dict[ast.Call, ast.expr],
+    vanishing: set[ast.stmt],
+) -> None:
+    """``if use_cuda:`` around nothing but moves goes: what is left in it holds on every device."""
+    moving = {context.plan.module.statement(call) for call, _ in moves}
+    for node in ast.walk(context.plan.module.tree):
+        if not isinstance(node, ast.If) or node.orelse or not is_flag(context.plan.training, node.test):
+            continue
+        if not context.may_change(node.test) or not all(s in moving and _is_plain_move(s) for s in node.body):
+            continue
+        left = [s for s in node.body if s not in vanishing]
+        if left and not context.has_accelerator(node):
+            continue
+        if left:
+            context.edit(Unwrap(node))
+            context.gone.add(node.test)
+            context.migrated(node.test, f"`if {short(node.test)}` guarded moves only, which hold on every device now")
+        else:
+            context.migrated(node, f"`if {short(node.test)}` guarded moves only, which `prepare` makes now")
+            context.delete(node)
+
+
+def _is_plain_move(statement: ast.stmt) -> bool:
+    """A move and nothing else, on a line of its own."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Call)
+    if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
+        return False
+    values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
+    return all(isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) for v in values)
+
+
+# ---- single moves
+
+
+def _rewrite(
+    context: Context, call: ast.Call, func: ast.Attribute, dropped: dict[ast.Call, ast.expr]
+) -> None:
+    owner = func.value
+    target: ast.expr = call
+    around = context.parent(call)
+    if isinstance(around, ast.IfExp) and around.body is call and is_flag(context.plan.training, around.test):
+        if ast.unparse(around.orelse) == ast.unparse(owner):
+            target = around  # x.cuda() if use_cuda else x
+    if call in dropped:
+        rest = _without_device(call, func)
+        context.migrated(call, f"{short(call)}: `prepare` puts it on its device")
+        if rest is None:
+            context.replace(target, "{0}", owner)
+        else:
+            context.replace(target, "{0}.to(" + rest[0] + ")", owner, *rest[1])
+        return
+    if not context.has_accelerator(call):
+        if func.attr == "cuda":
+            context.manual(call, f"{short(call)} moves to CUDA where the accelerator cannot be passed; left as it is")
+        return
+    if _is_bare_statement(context, call) and _returns_a_copy(context, owner):
+        context.note(call, f"{short(call)} moves a copy that nothing uses; left as it is")
+        return
+    extra = "".join(f", {k.arg}={ast.unparse(k.value)}" for k in call.keywords if k.arg in ("non_blocking", "dtype"))
+    device = context.device(call)
+    if func.attr in ("cuda", "xpu"):
+        context.migrated(call, f"{short(call)} -> .to({device})")
+        context.replace(target, "{0}.to(" + device + extra + ")", owner)
+    elif target is not call:
+        context.migrated(call, f"{short(around)} -> .to({device})")
+        context.replace(target, "{0}.to(" + device + extra + ")", owner)
+
+
+def _without_device(call: ast.Call, func: ast.Attribute) -> tuple[str, list[ast.expr]] | None:
+    """What is left of ``.to(device, dtype)``'s arguments: a template and its holes, or nothing."""
+    if func.attr != "to":
+        return None
+    positional = call.args[1:] if keyword(call, "device") is None else call.args
+    holes: list[ast.expr] = [a for a in positional if not isinstance(a, ast.Constant)]
+    parts = [f"{{{i + 1}}}" for i in range(len(holes))]
+    for named in call.keywords:
+        if named.arg not in ("device", "non_blocking", "copy"):
+            holes.append(named.value)
+            parts.append(f"{named.arg}={{{len(holes)}}}")
+    return (", ".join(parts), holes) if parts else None
+
+
+def _is_bare_statement(context: Context, call: ast.Call) -> bool:
+    return isinstance(context.parent(call), ast.Expr)
+
+
+def _returns_a_copy(context: Context, owner: ast.expr) -> bool:
+    """Whether moving this value as a statement of its own does nothing (tensors), unlike modules."""
+    atoms = list(flatten(context.plan.training.store.values.get(owner, BOTTOM)))
+    return bool(atoms) and all(isinstance(a, Tensor) for a in atoms)
+
+
+RULE = Rule(
+    code="AM120",
+    name="moves",
+    summary="`.cuda()` and `.to(device)` of models and batches go; of anything else they name the accelerator's device.",
+    why="`prepare` moves models and the batches of prepared loaders. Tensors made on the spot and everything else are still "
+    "moved, to `accelerator.device`. An `if use_cuda:` around nothing but moves goes with them.",
+    before="if args.cuda:\n    model.cuda()\nfor x, y in loader:\n    x, y = x.cuda(), y.cuda()\n    noise = torch.randn(8, 16).cuda()",
+    after="for x, y in loader:\n    noise = torch.randn(8, 16).to(accelerator.device)",
+    safety="Exact. Only values that are certainly a prepared model, or come straight from a prepared loader, lose their move. "
+    "Other links of the same chain, and dtypes, stay.",
+    apply=apply,
+    order=20,
+    essential=True,
+)

@@ -1,0 +1,56 @@
+"""AM140: model, optimizer, loaders and per-batch schedulers go through `prepare`."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.edits import Insert
+from accelerate_migrate.findings import Severity
+from accelerate_migrate.rules.base import Context, Rule
+from accelerate_migrate.rules.layout import rebinding
+
+
+def apply(context: Context) -> None:
+    """Insert one ``prepare`` a group of objects that are made together."""
+    for group in context.plan.groups:
+        accelerator = context.accelerator(group.anchor)
+        text = rebinding(tuple(h.name for h in group.homes), f"{accelerator}.prepare", group.anchor.col_offset)
+        context.edit(Insert(group.anchor, text, after=True))
+        names = ", ".join(f"`{home.name}`" for home in group.homes)
+        context.migrated(group.anchor, f"prepared here: {names}")
+    for site, reason in sorted(context.plan.evaluations.whole.items(), key=lambda item: item[0].line):
+        node = _made_at(context, site.line, site.column)
+        context.review(
+            node,
+            f"this loader is not prepared: every process evaluates all of it, because its loop cannot be run on gathered results ({reason})",
+        )
+    for loop, reason in context.plan.evaluations.doubtful:
+        context.report(
+            loop.node,
+            Severity.REVIEW,
+            f"on several processes this loop sees a part of a sharded loader and its results are not gathered: {reason}",
+        )
+
+
+def _made_at(context: Context, line: int, column: int) -> ast.AST:
+    for node in ast.walk(context.plan.module.tree):
+        if isinstance(node, ast.Call) and (node.lineno, node.col_offset) == (line, column):
+            return node
+    return context.plan.module.tree
+
+
+RULE = Rule(
+    code="AM140",
+    name="prepare",
+    summary="Model, optimizer, loaders and per-batch schedulers go through `accelerator.prepare`.",
+    why="`prepare` moves the model to its device, wraps it for the chosen strategy, gives each process its part of every "
+    "batch and makes optimizer and scheduler follow. It stands once, behind the last of these objects, before any training.",
+    before="model = Net()\noptimizer = SGD(model.parameters(), lr=0.1)\nloader = DataLoader(data, batch_size=32)",
+    after="model = Net()\noptimizer = SGD(model.parameters(), lr=0.1)\nloader = DataLoader(data, batch_size=32)\n"
+    "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+    safety="Exact on one process. A scheduler stepped once an epoch is not prepared. An evaluation loop whose results cannot "
+    "be gathered keeps its loader whole on every process.",
+    apply=apply,
+    order=45,
+    essential=True,
+)

@@ -1,0 +1,90 @@
+"""AM230: lines appear once, not once a process."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis.values import FunctionRef, Library
+from accelerate_migrate.edits import AddArgument, Wrap
+from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import keyword, library_calls, own_statement
+
+_BARS = frozenset({"tqdm.tqdm", "tqdm.trange"})
+
+
+def apply(context: Context) -> None:
+    """Rewrite ``print``, progress bars, and calls of functions elsewhere that only print."""
+    for call, names in library_calls(context.plan):
+        if not context.may_change(call):
+            continue
+        if names == {"builtins.print"}:
+            _print(context, call)
+        elif names <= _BARS and keyword(call, "disable") is None and context.has_accelerator(call):
+            accelerator = context.accelerator(call)
+            context.edit(AddArgument(call, f"not {accelerator}.is_local_main_process", name="disable"))
+            context.migrated(call, "the progress bar is shown by the main process of each machine")
+    for node in ast.walk(context.plan.module.tree):
+        if isinstance(node, ast.Call) and _only_prints(context, node):
+            statement = own_statement(context.plan, node)
+            if statement is not None and context.may_change(node) and context.has_accelerator(node):
+                context.edit(Wrap((statement,), f"if {context.accelerator(node)}.is_main_process:"))
+                context.migrated(node, f"{short(node.func)} prints: called by the main process only")
+
+
+def _print(context: Context, call: ast.Call) -> None:
+    if not context.has_accelerator(call):
+        if _runs_in_every_process(context, call):
+            context.review(call, "printed by every process: the accelerator does not exist here yet, or cannot be passed here")
+        return
+    destination = keyword(call, "file")
+    if destination is not None and "stderr" not in ast.unparse(destination.value):
+        statement = own_statement(context.plan, call)
+        if statement is not None:
+            context.edit(Wrap((statement,), f"if {context.accelerator(call)}.is_main_process:"))
+            context.migrated(call, "written by the main process only")
+        return
+    accelerator = context.accelerator(call)
+    context.replace(call.func, f"{accelerator}.print")
+    context.migrated(call, f"print -> {accelerator}.print")
+
+
+def _runs_in_every_process(context: Context, call: ast.Call) -> bool:
+    """Whether this print runs when the script runs (not in a function that nothing here calls)."""
+    function = context.plan.module.function(call)
+    return isinstance(function, ast.Module) or bool(context.plan.store.callers.get(function))
+
+
+def _only_prints(context: Context, call: ast.Call) -> bool:
+    """A function of another file that prints and calls nothing of this one."""
+    callees = context.plan.value(call.func).of(FunctionRef)
+    own = context.plan.module
+    if not callees or any(c.module is own or c.owner is not None for c in callees):
+        return False
+    return all(_prints(context, c.node) for c in callees)
+
+
+def _prints(context: Context, function: ast.AST) -> bool:
+    returns = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))
+    if returns:
+        return False
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            if ast.unparse(node.func) in ("print", "sys.stdout.write"):
+                return True
+            if "builtins.print" in {a.name for a in context.plan.value(node.func) if isinstance(a, Library)}:
+                return True
+    return False
+
+
+RULE = Rule(
+    code="AM230",
+    name="printing",
+    summary="`print` becomes `accelerator.print`; progress bars show once.",
+    why="Every process runs the script: without this each line appears once a process. A training loop's line shows the main "
+    "process's own numbers.",
+    before='print(f"epoch {epoch}: {loss.item():.4f}")',
+    after='accelerator.print(f"epoch {epoch}: {loss.item():.4f}")',
+    safety="Exact on one process. A print before the accelerator can exist is left and named.",
+    apply=apply,
+    order=60,
+)

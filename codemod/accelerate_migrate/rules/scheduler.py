@@ -1,0 +1,52 @@
+"""AM200: a scheduler stepped once a batch is prepared, one stepped once an epoch is not."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis.values import Role
+from accelerate_migrate.rules.base import Context, Rule, short
+
+
+def apply(context: Context) -> None:
+    """Say for each scheduler what several processes make of it."""
+    plan = context.plan
+    for call in plan.training.scheduler_steps:
+        assert isinstance(call.func, ast.Attribute)
+        sites = plan.value(call.func.value).sites(Role.SCHEDULER)
+        if sites & plan.prepared:
+            context.review(
+                call,
+                f"{short(call)} runs once a batch: prepared, it advances once for each process, which is right for a schedule "
+                "counted over the whole loader; a schedule counted in steps of one process would run too fast",
+            )
+        elif plan.training.inside_loader_loop(call):
+            context.note(call, f"{short(call)} runs both once a batch and once an epoch; not prepared")
+        elif call.args and _follows_training_loss(context, call):
+            context.review(call, f"{short(call)} follows a number of the training loop, which each process computes from its part")
+        else:
+            context.note(call, f"{short(call)} runs once an epoch: not prepared, it steps as before on any number of processes")
+
+
+def _follows_training_loss(context: Context, call: ast.Call) -> bool:
+    names = {n.id for a in call.args for n in ast.walk(a) if isinstance(n, ast.Name)}
+    for loop in context.plan.training.loops:
+        if loop.trains:
+            for node in ast.walk(loop.node):
+                if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in names:
+                    return True
+    return False
+
+
+RULE = Rule(
+    code="AM200",
+    name="scheduler",
+    summary="A scheduler stepped once a batch is prepared; one stepped once an epoch stays as it is.",
+    why="A prepared scheduler follows its optimizer and advances once for each process, so that a schedule counted in batches "
+    "of the whole loader ends where it did. Stepped once an epoch, that would make it run too fast.",
+    before="for x, y in loader:\n    ...\n    scheduler.step()",
+    after="model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)",
+    safety="Exact on one process. On several, the finding says what to check.",
+    apply=apply,
+    order=50,
+)
