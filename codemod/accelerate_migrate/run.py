@@ -96,6 +96,8 @@ def _contained(scripts: Sequence[Script], options: Options, tracebacks: bool) ->
         script = scripts[0]
         if isinstance(error, SourceProblem):
             return [refused(script.path, script.data, SOURCE, error.message, error.line)]
+        if isinstance(error, RecursionError):
+            return [refused(script.path, script.data, SOURCE, "The code is nested too deeply to be analysed.")]
         if tracebacks:
             traceback.print_exc()
         text = str(error).strip().splitlines()
