@@ -74,7 +74,7 @@ def _import_edits(
             line = f"from {module} import {', '.join(names)}"
             if not tree.body:
                 raise EditConflict("an import for a file without statements")
-            alone = after and not isinstance(tree.body[place], ast.Import | ast.ImportFrom)
+            alone = start == end and start > 0  # right behind a docstring or __future__
             changes.append(Insert(tree.body[place], f"\n{line}" if alone else line, after=after))
     for statement, small in shorter.values():
         text = trees.module.code_for_node(small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))
@@ -109,7 +109,7 @@ class _Text:
         if not module.has_trailing_newline:
             newline = next((end for end in ("\r\n", "\n", "\r") if text.endswith(end)), "")
             text = text.removesuffix(newline)
-        elif not text:
+        elif not text and module is self._module:
             text = module.default_newline
         return text.encode(module.encoding)
 

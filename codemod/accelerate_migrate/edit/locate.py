@@ -364,7 +364,10 @@ def put(tree: Any, path: Path, new: object) -> Any:
 
 
 class Trees:
-    """Both trees of one file, and the way from any ast node to its libcst node."""
+    """Both trees of one file, and the way from any ast node to its libcst node.
+
+    The format spec of an f-string is no node of libcst: what stands in it has the ``{…}`` for a parent.
+    """
 
     def __init__(self, tree: ast.Module, module: cst.Module) -> None:
         self.tree = tree
@@ -376,8 +379,10 @@ class Trees:
         stack: list[ast.AST] = [tree]
         while stack:
             parent = stack.pop()
+            around = self.parents.get(id(parent))
+            spec = getattr(around, "format_spec", None) is parent and isinstance(parent, ast.JoinedStr)
             for child in ast.iter_child_nodes(parent):
-                self.parents[id(child)] = parent
+                self.parents[id(child)] = around if spec and around is not None else parent
                 stack.append(child)
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -396,8 +401,6 @@ class Trees:
             if id(current) not in self.parents:
                 raise KeyError(f"{type(node).__name__} is not a node of this file's tree")
             current = self.parents[id(current)]
-            if isinstance(current, ast.JoinedStr) and isinstance(self.parents[id(current)], ast.FormattedValue):
-                current = self.parents[id(current)]  # a format spec is no node of libcst
         for wanted in [current, *reversed(missing[1:])]:
             if id(wanted) not in self._nodes:
                 break

@@ -80,6 +80,13 @@ def _is_import(line: Any) -> bool:
     return isinstance(line, cst.SimpleStatementLine) and isinstance(line.body[0], cst.Import | cst.ImportFrom)
 
 
+def stacked(above: Lines, own: Lines, *, first: bool) -> list[cst.EmptyLine]:
+    """The lines above something new: those of its place, and its own without a second gap."""
+    if first or (above and _blank(above[-1])):
+        return [*above, *without_blank_start(own)]
+    return [*above, *own]
+
+
 def led(lines: Sequence[Any], above: Iterable[cst.EmptyLine]) -> list[Any]:
     """The statements with other lines above the first one."""
     first = lines[0]

@@ -169,7 +169,7 @@ class Blocks:
             before = [] if around and i == 0 else self._inserted(item.statements[0], after=False)
             if before:
                 above, lead = spacing.split_for_insert(lead, before[-1], item.line)
-                out += spacing.led(before, [*above, *spacing.without_blank_start(before[0].leading_lines)])
+                out += spacing.led(before, spacing.stacked(above, before[0].leading_lines, first=bare and not out))
             if wrap is not None:
                 new, dangling = self._wrapped(wrap, items[i : i + count], around)
             else:
@@ -208,7 +208,7 @@ class Blocks:
         if new is None:
             return [item.line.with_changes(leading_lines=())], []
         if isinstance(item.line, cst.SimpleStatementLine):
-            new = item.line.with_changes(body=(new,))
+            new = item.line.with_changes(body=(new.with_changes(semicolon=item.line.body[0].semicolon),))
         return [new.with_changes(leading_lines=())], []
 
     def _unwrapped(self, node: ast.stmt, line: Any, branch: str) -> tuple[list[Any], list[cst.EmptyLine]]:
