@@ -13,6 +13,7 @@ from accelerate_migrate.codes import INTERNAL, SOURCE, failed, refused
 from accelerate_migrate.discover import Found, worth_reading
 from accelerate_migrate.findings import FileResult, Options, Status
 from accelerate_migrate.source import Script, SourceProblem
+from accelerate_migrate.suppress import skip_file
 
 Program = Sequence[Found]
 
@@ -54,8 +55,8 @@ def migrate_files(program: Program, options: Options, *, tracebacks: bool = Fals
         else:
             results[found.path] = outcome
     if scripts:
-        for result in _contained(scripts, options, tracebacks):
-            results[result.path] = result
+        for script, result in zip(scripts, _contained(scripts, options, tracebacks), strict=True):
+            results[script.path] = _parsed(script) if _is_silent(result) else result
     return [
         _without_idle_bytes(results[found.path]) if found.data is None else results[found.path] for found in program
     ]
@@ -74,8 +75,8 @@ def _first_look(found: Found) -> Script | FileResult:
         script.check_bytes()
         if worth_reading(data):
             return script
-        if found.named:
-            script.parse()  # somebody asked about this very file, and hears whether it could be read
+        if found.named:  # somebody asked about this very file, and hears whether it could be read
+            return _parsed(script)
     except SourceProblem as problem:
         return refused(found.path, data, SOURCE, problem.message, problem.line)
     return FileResult(found.path, Status.UNCHANGED, data)
@@ -123,9 +124,22 @@ def _outcome(future: Future[list[FileResult]], program: Program, options: Option
         return [failed(found.path, b"", INTERNAL, message) for found in program]
 
 
+def _parsed(script: Script) -> FileResult:
+    """The result of a script with nothing to do, unless it could not be read: that is said, and not passed over."""
+    try:
+        if not skip_file(script.data):
+            script.parse()
+    except SourceProblem as problem:
+        return refused(script.path, script.data, SOURCE, problem.message, problem.line)
+    return FileResult(script.path, Status.UNCHANGED, script.data)
+
+
+def _is_silent(result: FileResult) -> bool:
+    return result.status is Status.UNCHANGED and not result.findings
+
+
 def _without_idle_bytes(result: FileResult) -> FileResult:
-    idle = result.status is Status.UNCHANGED and not result.findings
-    return replace(result, before=b"") if idle else result
+    return replace(result, before=b"") if _is_silent(result) else result
 
 
 def _useful_jobs(programs: Sequence[Program]) -> int:

@@ -80,6 +80,8 @@ def stub_migration(scripts: Sequence[Script], options: Options) -> list[FileResu
 
 
 def _migrate(script: Script) -> FileResult:
+    if b"backward" not in script.data and b"_" not in script.data:
+        return FileResult(script.path, Status.UNCHANGED, script.data)  # like the real one, unread
     try:
         script.parse()
     except SourceProblem as problem:

@@ -266,6 +266,24 @@ def test_odd_files_get_one_finding_and_the_others_go_on(tool: Tool, train: Path,
         assert outcome.err.count("AM001") == 1
 
 
+def test_a_file_that_mentions_torch_and_cannot_be_read_is_named_in_a_folder_too(tool: Tool, train: Path) -> None:
+    Path("net.py").write_text("import torch\nprint 'no training here'\n")
+    Path("mine.py").write_text("# accelerate-migrate: skip-file\nimport torch\nprint 'x'\n")
+    Path("other.py").write_text("print 'nothing about training'\n")
+    statuses = {path: file["status"] for path, file in report(tool(".", "--format", "json")).items()}
+    assert statuses == {"mine.py": "unchanged", "net.py": "refused", "other.py": "unchanged", "train.py": "migrated"}
+
+
+def test_code_beyond_the_recursion_limit_is_refused(tool: Tool, train: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def falls_over(scripts: Sequence[Script], options: Options) -> list[FileResult]:
+        raise RecursionError
+
+    monkeypatch.setattr("accelerate_migrate.migrate.migrate_program", falls_over)
+    outcome = tool("train.py", "--format", "json")
+    assert outcome.code == 0
+    assert "nested too deeply" in outcome.err
+
+
 def test_a_read_only_file(tool: Tool, train: Path) -> None:
     train.chmod(0o444)
     outcome = tool("train.py", "--write", "--format", "diff")
