@@ -19,7 +19,7 @@ from accelerate_migrate.settings import SettingsProblem, load_settings
 
 
 class UsageProblem(Exception):
-    """The command was called in a way that cannot work; the message says why. Nothing was read or written."""
+    """The command was called in a way that cannot work; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Request:
 
 
 def serve(request: Request) -> int:
-    """Do what was asked; the exit code. Raises ``UsageProblem`` before anything is read or written."""
+    """Do what was asked; the exit code. Raises ``UsageProblem``, before any script is touched wherever it can be told."""
     if request.reads_stdin and len(request.paths) > 1:
         raise UsageProblem("- (standard input) cannot be combined with other paths.")
     renderer = _renderer(request)
@@ -121,8 +121,12 @@ def _deliver(request: Request, renderer: Format, report: Report) -> None:
         result = report.results[0]
         _print(result.before if result.after is None else result.after)
     if request.output is not None:
-        with open(request.output, "wb") as file:
-            file.write(renderer.render(report, View(quiet=request.quiet, verbose=request.verbose)))
+        data = renderer.render(report, View(quiet=request.quiet, verbose=request.verbose))
+        try:
+            with open(request.output, "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise UsageProblem(f"--output: the report cannot be written ({error.strerror or error}).") from None
     elif not (request.reads_stdin and request.write):
         terminal = sys.stdout.isatty()
         colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

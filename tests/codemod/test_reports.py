@@ -175,7 +175,7 @@ class TestConsole:
         text = render("rich", *RESULTS).decode()
         assert "src/train.py  migrated  +1 -1\n" in text
         assert "\n-loss.backward()\n+accelerator.backward(loss)\n" in text
-        assert "src/train.py:2:5: AM180 manual   Look.\n" in text
+        assert "\n\nsrc/train.py:2:5: AM180 manual   Look.\nsrc/train.py:3:1: AM130 migrated loss" in text
         assert "src/old.py:7:1: AM001 refused  Line 7 is Python 2.\n" in text
         assert "src/train.launch.yaml" in text
         assert "src/plain.py" not in text
@@ -185,7 +185,7 @@ class TestConsole:
 
     def test_the_last_line_says_what_was_done(self) -> None:
         assert render("rich", *RESULTS, wrote=True).endswith(b"Migrated 1 file.\n")
-        assert render("rich", RESULTS[1]).endswith(b"Nothing to migrate.\n")
+        assert render("rich", RESULTS[1]) == b"Nothing to migrate in 1 file.\n"
         assert render("rich") == b""
 
     def test_colour_only_where_asked(self) -> None:

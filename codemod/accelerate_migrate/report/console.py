@@ -31,6 +31,7 @@ _STATUS = {Status.MIGRATED: "green", Status.UNCHANGED: "dim", Status.REFUSED: "r
 def render(report: Report, view: View) -> bytes:
     """Text for a terminal: coloured where ``view`` says so, plain otherwise."""
     from rich.console import Console
+    from rich.text import Text
 
     out = io.StringIO()
     console = Console(
@@ -47,8 +48,10 @@ def render(report: Report, view: View) -> bytes:
     )
     for result in report.results:
         _show(console, result, view)
+    if any(result.status is not Status.UNCHANGED or result.findings for result in report.results):
+        _counts(console, report)
     if report.results:
-        _summary(console, report)
+        console.print(Text(_last_line(report), "bold"))
     return out.getvalue().encode("utf-8", "surrogateescape")
 
 
@@ -69,10 +72,14 @@ def _show(console: Console, result: FileResult, view: View) -> None:
         diff = unified(result)
         for line in diff.decode(result.encoding, "surrogateescape").split("\n")[2:-1]:
             console.print(_diff_line(line))
+        if diff and findings:
+            console.print()
+    places = {finding: f"{result.path}:{finding.line}:{finding.column}:" for finding in findings}
+    width = max(map(len, places.values()), default=0)
     for finding in sorted(findings, key=lambda finding: (finding.line, finding.column)):
-        console.print(_finding_line(result.path, finding))
+        console.print(_finding_line(places[finding].ljust(width), finding))
     if result.launch_config_path is not None:
-        console.print(Text.assemble("  launch config: ", (result.launch_config_path, "bold")))
+        console.print(Text.assemble("launch config: ", (result.launch_config_path, "bold")))
     console.print()
 
 
@@ -88,12 +95,13 @@ def _diff_line(line: str) -> Text:
     return Text(line.rstrip("\r").translate(_VISIBLE), style)
 
 
-def _finding_line(path: str, finding: Finding) -> Text:
+def _finding_line(place: str, finding: Finding) -> Text:
     from rich.text import Text
 
     style = _SEVERITY[finding.severity]
     return Text.assemble(
-        f"{path}:{finding.line}:{finding.column}: ",
+        place,
+        " ",
         (finding.code, "bold"),
         " ",
         (f"{finding.severity.value:8}", style),
@@ -102,7 +110,7 @@ def _finding_line(path: str, finding: Finding) -> Text:
     )
 
 
-def _summary(console: Console, report: Report) -> None:
+def _counts(console: Console, report: Report) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -121,12 +129,17 @@ def _summary(console: Console, report: Report) -> None:
             cells += [Text(name, style if count else "dim"), Text(str(count) if name else "", "" if count else "dim")]
         table.add_row(*cells)
     console.print(table)
-    console.print(Text(_last_line(report), "bold"))
+    console.print()
 
 
 def _last_line(report: Report) -> str:
     changed = report.count(Status.MIGRATED)
     if not changed:
-        return "Nothing to migrate."
-    files = f"{changed} file{'s' * (changed != 1)}"
-    return f"Migrated {files}." if report.wrote else f"{files} would change; nothing is written without --write."
+        return f"Nothing to migrate in {_files(len(report.results))}."
+    if report.wrote:
+        return f"Migrated {_files(changed)}."
+    return f"{_files(changed)} would change; nothing is written without --write."
+
+
+def _files(count: int) -> str:
+    return f"{count} file{'s' * (count != 1)}"
