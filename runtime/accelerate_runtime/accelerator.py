@@ -119,7 +119,7 @@ class Accelerator(ProcessControl):
 
     @property
     def mixed_precision(self) -> str:
-        """"no", "fp16" or "bf16"."""
+        """The precision: "no", "fp16" or "bf16"."""
         return self._precision.mode
 
     @property
@@ -315,7 +315,7 @@ class Accelerator(ProcessControl):
             loss = loss / state.plugin.num_steps
         if self._precision.scaler is not None:
             loss = self._precision.scaler.scale(loss)
-        loss.backward(*args, **kwargs)
+        loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def accumulate(self, *models: nn.Module) -> AbstractContextManager[None]:
         """A micro-batch of an accumulation window: gradients are exchanged, and optimizers step, where it ends.
@@ -375,7 +375,7 @@ class Accelerator(ProcessControl):
 
     def _gradients_of(self, parameters: Any) -> list[nn.Parameter]:
         """The parameters as a list, their gradients unscaled where they are about to be used."""
-        chosen = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        chosen: list[Any] = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         if self.scaler is not None and (self.sync_gradients or not self.gradient_state.managed):
             wanted = {id(parameter) for parameter in chosen}
             for optimizer in self._prepared.optimizers:
@@ -447,7 +447,7 @@ class Accelerator(ProcessControl):
             torch.save(obj, f)
 
     def free_memory(self, *objects: Any) -> list[None]:
-        """Forget everything prepared and release cached memory. Returns None for each of `objects`, to assign to them."""
+        """Forget everything prepared, release cached memory; returns None for each of `objects`, to assign to them."""
         self._prepared.clear()
         self.gradient_state.passes.clear()
         self.gradient_state.step = 0
@@ -462,7 +462,8 @@ class Accelerator(ProcessControl):
         topology.shutdown()
 
     def __repr__(self) -> str:
-        return f"Accelerator(device={self.device}, num_processes={self.num_processes}, mixed_precision={self.mixed_precision!r})"
+        what = f"num_processes={self.num_processes}, mixed_precision={self.mixed_precision!r}"
+        return f"Accelerator(device={self.device}, {what})"
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _LATER:
@@ -475,9 +476,27 @@ class NotSupported(NotImplementedError, AttributeError):
 
 
 _LATER = frozenset(
-    "save_state load_state save_model register_for_checkpointing skip_first_batches register_save_state_pre_hook "
-    "register_load_state_pre_hook init_trackers log get_tracker trackers set_trigger check_trigger join_uneven_inputs "
-    "trigger_sync_in_backward profile maybe_context_parallel verify_device_map lomo_backward".split()
+    [
+        "save_state",
+        "load_state",
+        "save_model",
+        "register_for_checkpointing",
+        "skip_first_batches",
+        "register_save_state_pre_hook",
+        "register_load_state_pre_hook",
+        "init_trackers",
+        "log",
+        "get_tracker",
+        "trackers",
+        "set_trigger",
+        "check_trigger",
+        "join_uneven_inputs",
+        "trigger_sync_in_backward",
+        "profile",
+        "maybe_context_parallel",
+        "verify_device_map",
+        "lomo_backward",
+    ]
 )
 
 

@@ -56,9 +56,7 @@ def read_accumulation(steps: Any, plugin: GradientAccumulationPlugin | None) -> 
     """How to accumulate: the plugin, or a number of steps, over which ACCELERATE_GRADIENT_ACCUMULATION_STEPS wins."""
     if plugin is not None:
         if steps != 1:
-            raise ValueError(
-                f"pass gradient_accumulation_steps={steps!r} or gradient_accumulation_plugin, not both"
-            )
+            raise ValueError(f"pass gradient_accumulation_steps={steps!r} or gradient_accumulation_plugin, not both")
         return plugin
     text = os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS")
     if text:
@@ -88,9 +86,7 @@ def read_handlers(handlers: Iterable[Any] | None) -> Handlers:
     return found
 
 
-def read_loader_config(
-    config: DataLoaderConfiguration | None, **shortcuts: bool | None
-) -> DataLoaderConfiguration:
+def read_loader_config(config: DataLoaderConfiguration | None, **shortcuts: bool | None) -> DataLoaderConfiguration:
     """The loader configuration, with the constructor's own `split_batches` and `even_batches` honoured."""
     if config is not None and not isinstance(config, DataLoaderConfiguration):
         raise TypeError(f"dataloader_config={_short(config)}: pass a DataLoaderConfiguration")
@@ -99,7 +95,9 @@ def read_loader_config(
         return DataLoaderConfiguration(**asked)
     for name, value in asked.items():
         if getattr(config, name) != value:
-            raise ValueError(f"{name}={value} was passed beside dataloader_config, whose {name} is {not value}; pass one")
+            raise ValueError(
+                f"{name}={value} was passed beside dataloader_config, whose {name} is {not value}; pass one"
+            )
     return dataclasses.replace(config)
 
 

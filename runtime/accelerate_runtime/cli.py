@@ -76,7 +76,9 @@ def launch(
     num_machines: Annotated[int | None, _flag("num_machines", "Machines that train together.")] = None,
     machine_rank: Annotated[int | None, _flag("machine_rank", "This machine's rank, from 0.")] = None,
     main_process_ip: Annotated[str | None, _flag("main_process_ip", "Address of machine 0.")] = None,
-    main_process_port: Annotated[int | None, _flag("main_process_port", "Port to meet at; a free one if left out.")] = None,
+    main_process_port: Annotated[
+        int | None, _flag("main_process_port", "Port to meet at; a free one if left out.")
+    ] = None,
     gpu_ids: Annotated[str | None, _flag("gpu_ids", "GPUs to use: all, or 0,1,…")] = None,
     num_cpu_threads_per_process: Annotated[
         int | None, _flag("num_cpu_threads_per_process", "Threads of each process.")

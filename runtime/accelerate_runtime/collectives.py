@@ -153,7 +153,7 @@ def _broadcast_one(tensor: torch.Tensor, source: int) -> torch.Tensor:
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
-    """Replace, in place, the (picklable) items of `object_list` by those of process `from_process`; returns the list."""
+    """Replace, in place, the (picklable) items of `object_list` by those of `from_process`; returns the list."""
     if _spread():
         dist.broadcast_object_list(object_list, src=from_process)
     return object_list

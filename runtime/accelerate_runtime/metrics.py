@@ -32,9 +32,9 @@ def _gather_rows(tensor: torch.Tensor, state: GradientState, place: Topology) ->
         return collectives.gather(tensor)  # type: ignore[no-any-return]
     if share.sizes[place.process_index] != rows:
         raise ValueError(
-            f"gather_for_metrics: this process has {share.sizes[place.process_index]} samples of a batch that does not go "
-            f"round, but the tensor has {rows} rows, so it is not known which to leave out. Gather one row per sample, "
-            "or use gather()."
+            f"gather_for_metrics: the tensor has {rows} rows, but this process has {share.sizes[place.process_index]} "
+            "samples of a last batch that is partly padding, so it is not known which rows to leave out. Gather one "
+            "row per sample, or use gather()."
         )
     longest = max(share.sizes)
     if rows < longest:
@@ -54,7 +54,7 @@ def _gather_objects(data: Any, state: GradientState) -> Any:
 
 
 def _share_for(rows: int, state: GradientState, index: int) -> Share | None:
-    """How the current batch was dealt: of the loaders being read, the latest whose batch has as many rows, or the latest."""
+    """How the current batch was dealt: that of the latest loader whose batch has as many rows, or just the latest."""
     for this in reversed(state.passes):
         if this.share is not None and this.share.sizes[index] == rows:
             return this.share

@@ -14,8 +14,8 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
     """An optimizer that knows about gradient accumulation and loss scaling.
 
     Under `accelerator.accumulate()` it steps only where a window ends. `zero_grad` clears gradients only once they were
-    used: it may stand at the top of the loop or at its end, inside or outside the `with`. Everything else is the wrapped
-    optimizer's own, which is at `.optimizer`.
+    used: it may stand at the top of the loop or at its end, inside or outside the `with`. Everything else is done by
+    the wrapped optimizer, which is at `.optimizer`.
     """
 
     def __init__(
@@ -52,10 +52,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
         assert self.scaler is not None
         self._ran = False
         before = self.scaler.get_scale()
-        if closure is None:
-            result = self.scaler.step(self.optimizer)
-        else:
-            result = self.scaler.step(self.optimizer, closure)
+        result = self.scaler.step(self.optimizer) if closure is None else self.scaler.step(self.optimizer, closure)
         self.unscaled = False
         # update() forgets which optimizers were unscaled: it waits for those that are still to step
         if not any(other.unscaled for other in self._siblings):
@@ -88,7 +85,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
     # What belongs to the wrapped optimizer
 
     @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+    def param_groups(self) -> list[dict[str, Any]]:
         return self.optimizer.param_groups
 
     @param_groups.setter
@@ -96,7 +93,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
         self.optimizer.param_groups = groups
 
     @property
-    def state(self) -> Any:  # type: ignore[override]
+    def state(self) -> Any:
         return self.optimizer.state
 
     @state.setter
@@ -104,7 +101,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
         self.optimizer.state = state
 
     @property
-    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+    def defaults(self) -> dict[str, Any]:
         return self.optimizer.defaults
 
     @defaults.setter

@@ -1,4 +1,4 @@
-"""The configuration objects that a script may pass to Accelerator. Plain dataclasses; torch is not needed to build one."""
+"""The configuration objects that a script may pass to Accelerator. Plain dataclasses, without torch."""
 
 from __future__ import annotations
 

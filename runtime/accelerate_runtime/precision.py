@@ -97,7 +97,7 @@ def _to_fp32(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class AutocastForward:
-    """Stands in for `model.forward`. Copied with its model; pickled as the plain method, so that the file needs no us."""
+    """Stands in for `model.forward`. Copied with its model; pickled as the plain method, so files do without us."""
 
     def __init__(self, model: nn.Module, precision: Precision) -> None:
         self.model, self.precision = model, precision

@@ -57,15 +57,15 @@ def _what_it_is(thing: Any) -> str:
     if inspect.isclass(thing):
         return f"it is the class {thing.__name__} itself. Pass an instance."
     if hasattr(thing, "zero_grad") and hasattr(thing, "step"):
-        return f"it is a {name}, which holds an optimizer but is no torch.optim.Optimizer. Prepare the optimizer inside it."
+        return f"it is a {name}, which holds an optimizer but is none of torch. Prepare the one inside it."
     if isinstance(thing, Iterator):
-        return f"it is an iterator ({name}), which cannot be divided between processes. Prepare the DataLoader behind it."
+        return f"it is an iterator ({name}), which cannot be divided among processes. Prepare the loader behind it."
     if isinstance(thing, Dataset):
         return f"it is a dataset ({name}). Prepare a DataLoader over it."
     if isinstance(thing, torch.Tensor):
         return "it is a tensor. Move it with .to(accelerator.device)."
     if hasattr(thing, "__iter__"):
-        return f"it is a {name}, which can be iterated but is no torch.utils.data.DataLoader. Build a DataLoader instead."
+        return f"it is a {name}, which is no torch.utils.data.DataLoader. Build a DataLoader instead."
     return f"it is a {name}; prepare() takes {allowed}."
 
 
@@ -94,5 +94,5 @@ class Prepared:
     def clear(self) -> None:
         """Forget everything."""
         for shelf in (self.models, self.optimizers, self.loaders, self.schedulers):
-            shelf.clear()  # type: ignore[attr-defined]
+            shelf.clear()
         self._by_original.clear()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
 from pathlib import Path
 
-TORCH_MISSING = (
-    'accelerate_runtime needs PyTorch, which is not installed: pip install "accelerate-migrate[torch]"'
-)
+TORCH_MISSING = 'accelerate_runtime needs PyTorch, which is not installed: pip install "accelerate-migrate[torch]"'
 
 
 def torch_is_installed() -> bool:
@@ -29,4 +28,4 @@ def running_as_command() -> bool:
     if Path(sys.argv[0] if sys.argv else "").stem == "accelerate-runtime":
         return True
     words = getattr(sys, "orig_argv", [])
-    return any(flag == "-m" and name.split(".")[0] == __package__ for flag, name in zip(words, words[1:], strict=False))
+    return any(flag == "-m" and name.split(".")[0] == __package__ for flag, name in itertools.pairwise(words))

@@ -108,7 +108,9 @@ class ProcessControl:
             return functools.partial(self.on_process, process_index=process_index)
         return self._only_if(lambda: self.process_index == (process_index or 0), function)
 
-    def on_local_process(self, function: Callable[..., Any] | None = None, local_process_index: int | None = None) -> Any:
+    def on_local_process(
+        self, function: Callable[..., Any] | None = None, local_process_index: int | None = None
+    ) -> Any:
         """Decorator: the function runs on that process of each machine only."""
         if function is None:
             return functools.partial(self.on_local_process, local_process_index=local_process_index)

@@ -161,7 +161,7 @@ def _join_group(device: torch.device, init: InitProcessGroupKwargs | None) -> st
     global _owns_group
     if dist.is_initialized():
         return str(dist.get_backend())
-    backend = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}.get(device.type, dist.get_default_backend_for_device(device))
+    backend = dist.get_default_backend_for_device(device)
     arguments = init.to_kwargs() if init is not None else {}
     asked = arguments.pop("backend", None)
     if asked is not None and not (device.type == "cpu" and asked == "nccl"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from ..accumulation import GradientState
 from ..collectives import send_to_device
-from .samplers import Share, Tagged
+from .samplers import Share, Tagged, pass_on_epoch
 
 
 class Pass:
@@ -49,7 +49,7 @@ class DataLoaderShard(DataLoader[Any]):
         processes: int = 1,
         split_batches: bool = False,
         share: Callable[[int], Share | None] | None = None,
-        prepare_pass: Callable[[], None] | None = None,
+        prepare_pass: Sequence[Callable[[], object]] = (),
     ) -> None:
         # Deliberately not DataLoader.__init__: this is a view of two loaders that exist already.
         own = self.__dict__
@@ -59,8 +59,8 @@ class DataLoaderShard(DataLoader[Any]):
         own["_share"], own["_prepare_pass"] = share, prepare_pass
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        if self._prepare_pass is not None:
-            self._prepare_pass()
+        for action in self._prepare_pass:
+            action()
         passes = self.gradient_state.passes
         this = Pass(self)
         passes.append(this)
@@ -115,26 +115,22 @@ class DataLoaderShard(DataLoader[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the samplers and the dataset which epoch begins, where they want to know."""
-        seen: list[Any] = []
         base = self.base
         batches = getattr(base, "batch_sampler", None)
-        for holder in (batches, getattr(batches, "sampler", None), getattr(base, "sampler", None), base.dataset):
-            if hasattr(holder, "set_epoch") and not any(holder is other for other in seen):
-                seen.append(holder)
-                holder.set_epoch(epoch)
+        pass_on_epoch(epoch, batches, getattr(batches, "sampler", None), getattr(base, "sampler", None), base.dataset)
 
     @property
     def total_batch_size(self) -> int:
         """Samples per batch over all processes."""
-        size = self.base.batch_size
+        size: int | None = self.base.batch_size
         if size is None:
-            size = getattr(self.base.batch_sampler, "batch_size", None) or 1
+            size = int(getattr(self.base.batch_sampler, "batch_size", None) or 1)
         return size if self._split else size * self._processes
 
     @property
     def total_dataset_length(self) -> int:
         """Samples of the whole dataset."""
-        return len(self.base.dataset)  # type: ignore[arg-type]
+        return len(self.base.dataset)
 
     @property
     def end_of_dataloader(self) -> bool:

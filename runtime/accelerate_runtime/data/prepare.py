@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
@@ -43,7 +43,7 @@ def prepare_loader(
     device = place.device if move and place.device.type != "cpu" else None
     source: DataLoader[Any] = loader
     share: Callable[[int], Share | None] | None = None
-    prepare: list[Callable[[], None]] = []
+    prepare: list[Callable[[], object]] = []
     if place.num_processes > 1:
         dealing = _own_dealing(loader, place)
         if dealing is not None:
@@ -66,12 +66,12 @@ def prepare_loader(
         processes=place.num_processes,
         split_batches=config.split_batches,
         share=share,
-        prepare_pass=(lambda: [act() for act in prepare] and None) if prepare else None,
+        prepare_pass=prepare,
     )
 
 
 def _copy_with(loader: DataLoader[Any], **replaced: Any) -> DataLoader[Any]:
-    """A loader of the same class and settings, with some attributes replaced (DataLoader itself forbids to set them)."""
+    """A loader of the same class and settings, with some attributes replaced (which DataLoader itself forbids)."""
     new = copy.copy(loader)
     new.__dict__.update(replaced, _iterator=None)
     return new
@@ -106,7 +106,12 @@ def _shard_stream(
             )
         size //= count
     shard = IterableDatasetShard(
-        loader.dataset, count, place.process_index, size=size, drop_last=loader.drop_last, even=config.even_batches
+        cast("IterableDataset[Any]", loader.dataset),
+        count,
+        place.process_index,
+        size=size,
+        drop_last=loader.drop_last,
+        even=config.even_batches,
     )
     replaced: dict[str, Any] = {"dataset": shard, "collate_fn": TaggedCollate(loader.collate_fn)}
     if size is not None:
@@ -118,7 +123,7 @@ def _shard_stream(
     source = _copy_with(loader, **replaced)
 
     def begin() -> None:
-        """Have the stream draw alike everywhere: in this process, and in workers, seeded from the loader's generator."""
+        """Have the stream draw alike everywhere: in this process, and in workers, which the generator seeds."""
         seed = shared_seed()
         (source.generator or torch.Generator()).manual_seed(seed)
         if source.num_workers == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from torch.utils.data import BatchSampler, IterableDataset, get_worker_info
@@ -122,7 +123,7 @@ class BatchSamplerShard:
                 full = self.batch_size is None or sizes[0] == self.batch_size
                 yield turn, None if full and not self.atoms else Share(sizes, sizes)
             elif self.even and self.batch_size is not None:
-                yield deal([i for batch in turn for i in batch], [i for batch in start for i in batch], self.count, True)
+                yield deal(list(chain.from_iterable(turn)), list(chain.from_iterable(start)), self.count, True)
             else:
                 missing = self.count - len(turn)
                 spare = list(itertools.islice(itertools.cycle(start), missing)) if self.even else [[]] * missing
@@ -147,9 +148,7 @@ class BatchSamplerShard:
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the epoch on to the batch sampler and its sampler, where they take one."""
-        for holder in (self.batches, getattr(self.batches, "sampler", None)):
-            if hasattr(holder, "set_epoch"):
-                holder.set_epoch(epoch)
+        pass_on_epoch(epoch, self.batches, getattr(self.batches, "sampler", None))
 
     def __getattr__(self, name: str) -> Any:
         if name == "batches":
@@ -169,7 +168,7 @@ class Tagged(Generic[T]):
         """Called by a DataLoader with pin_memory=True."""
         from torch.utils.data._utils.pin_memory import pin_memory
 
-        return Tagged(pin_memory(self.value, device), self.share)
+        return Tagged(pin_memory(self.value, device), self.share)  # type: ignore[no-untyped-call]
 
 
 class TaggedCollate:
@@ -237,13 +236,21 @@ class IterableDatasetShard(IterableDataset[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the epoch on to the dataset, where it takes one."""
-        if hasattr(self.dataset, "set_epoch"):
-            self.dataset.set_epoch(epoch)
+        pass_on_epoch(epoch, self.dataset)
 
     def __getattr__(self, name: str) -> Any:
         if name == "dataset":
             raise AttributeError(name)
         return getattr(self.dataset, name)
+
+
+def pass_on_epoch(epoch: int, *holders: Any) -> None:
+    """Call `set_epoch` of each of `holders` that has one, once."""
+    told: list[Any] = []
+    for holder in holders:
+        if hasattr(holder, "set_epoch") and not any(holder is other for other in told):
+            told.append(holder)
+            holder.set_epoch(epoch)
 
 
 def is_plain(batches: Any) -> bool:

@@ -38,9 +38,7 @@ class Strategy(ABC):
         """A context in which a backward leaves gradients in this process."""
         return nullcontext()
 
-    def clip_grad_norm(
-        self, parameters: list[nn.Parameter], max_norm: float, norm_type: float
-    ) -> torch.Tensor:
+    def clip_grad_norm(self, parameters: list[nn.Parameter], max_norm: float, norm_type: float) -> torch.Tensor:
         """Clip gradients to a global norm; returns the norm before, a tensor without dimensions."""
         return nn.utils.clip_grad_norm_(parameters, max_norm, norm_type=norm_type)
 

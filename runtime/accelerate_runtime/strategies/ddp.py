@@ -57,5 +57,5 @@ class DataParallel(Strategy):
 def _let_go() -> None:
     """Drop the reducers: freed after their process group they can hang the interpreter's exit."""
     for model in list(_alive):
-        for name in ("reducer", "logger"):
+        for name in ("reducer", "logger", "process_group"):
             model.__dict__.pop(name, None)
