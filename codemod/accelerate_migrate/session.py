@@ -47,7 +47,7 @@ class Request:
 
 
 def serve(request: Request) -> int:
-    """Do what was asked; the exit code. Raises ``UsageProblem``, before any script is touched wherever it can be told."""
+    """Do what was asked; the exit code. ``UsageProblem`` comes before any script is touched, if it can be foreseen."""
     if request.reads_stdin and len(request.paths) > 1:
         raise UsageProblem("- (standard input) cannot be combined with other paths.")
     renderer = _renderer(request)

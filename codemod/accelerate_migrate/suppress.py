@@ -34,19 +34,17 @@ def _logical_lines(data: bytes) -> Iterator[tuple[set[str], range]]:
     if b"accelerate-migrate:" not in data:
         return
     kinds: set[str] = set()
-    first = last = 0
+    first = 0
     try:
         for token in tokenize.tokenize(io.BytesIO(data).readline):
             if token.type == tokenize.COMMENT and (mark := _MARK.search(token.string)):
                 kinds.add(mark[1])
                 first = first or token.start[0]
-                last = max(last, token.end[0])
             if token.type == tokenize.NEWLINE or token.type == tokenize.ENDMARKER:
                 if kinds:
-                    yield kinds, range(first, max(last, token.start[0]) + 1)
-                kinds, first, last = set(), 0, 0
+                    yield kinds, range(first, token.start[0] + 1)
+                kinds, first = set(), 0
             elif token.type not in _LAYOUT:
                 first = first or token.start[0]
     except (tokenize.TokenError, SyntaxError):  # a file that does not parse is refused elsewhere
-        if kinds:
-            yield kinds, range(first, last + 1)
+        return
