@@ -49,7 +49,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Tool:
             main()
         out.flush()
         code = ended.value.code
-        return Outcome(code if isinstance(code, int) else int(code is not None), out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]
+        return Outcome(code if isinstance(code, int) else int(code is not None), out.buffer.getvalue(), err.getvalue())
 
     return call
 
@@ -59,7 +59,8 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> None:
     """``x.backward()`` becomes ``accelerator.backward(x)``; a line with ``by_hand()`` is left to a person."""
     monkeypatch.setattr("accelerate_migrate.migrate.migrate_program", stub_migration)
     registry = types.ModuleType("accelerate_migrate.rules.registry")
-    registry.all_rules = lambda: [Rule("AM130", "backward"), Rule("AM131", "clip"), Rule("AM180", "leftover")]  # type: ignore[attr-defined]
+    rules = [Rule("AM130", "backward"), Rule("AM131", "clip"), Rule("AM180", "leftover")]
+    vars(registry)["all_rules"] = lambda: rules
     monkeypatch.setitem(sys.modules, "accelerate_migrate.rules.registry", registry)
 
 
