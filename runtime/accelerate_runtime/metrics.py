@@ -47,9 +47,11 @@ def _gather_objects(data: Any, state: GradientState) -> Any:
     parts = collectives.all_gather_object(data)
     if not all(isinstance(part, (list, tuple)) for part in parts):
         return parts
-    share = state.active_pass.share if state.active_pass is not None else None
-    if share is not None and tuple(map(len, parts)) == share.sizes:
-        parts = [part[:real] for part, real in zip(parts, share.real, strict=True)]
+    sizes = tuple(map(len, parts))
+    for this in reversed(state.passes):
+        if this.share is not None and this.share.sizes == sizes:
+            parts = [part[:real] for part, real in zip(parts, this.share.real, strict=True)]
+            break
     return [item for part in parts for item in part]
 
 

@@ -1,0 +1,370 @@
+"""Checks on two CPU processes, run by test_two_processes.py in one launch. A line per check and process: its verdict."""
+
+from __future__ import annotations
+
+import random
+import sys
+import traceback
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler, TensorDataset
+
+from accelerate_runtime import Accelerator, DataLoaderConfiguration, DistributedType, PartialState
+from accelerate_runtime.utils import broadcast, gather, gather_object, pad_across_processes, reduce, set_seed
+
+FOLDER = Path(sys.argv[1])
+accelerator = Accelerator()
+me = accelerator.process_index
+
+
+def numbers(count: int) -> TensorDataset:
+    return TensorDataset(torch.arange(float(count)))
+
+
+def everyone(value: Any) -> list[Any]:
+    parts: list[Any] = [None, None]
+    dist.all_gather_object(parts, value)
+    return parts
+
+
+def batches_of(loader: DataLoader[Any]) -> list[list[float]]:
+    return [batch[0].flatten().tolist() for batch in loader]
+
+
+def seen_by_all(loader: DataLoader[Any]) -> list[float]:
+    return [x for part in everyone(batches_of(loader)) for batch in part for x in batch]
+
+
+def diverge() -> None:
+    """Bring the processes' random states apart, as dropout on different data does."""
+    set_seed(7, device_specific=True)
+
+
+def net(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def check_where_we_are() -> None:
+    assert (accelerator.num_processes, dist.get_world_size(), dist.get_backend()) == (2, 2, "gloo")
+    assert accelerator.distributed_type == DistributedType.MULTI_CPU == PartialState().distributed_type
+    assert (accelerator.is_main_process, accelerator.is_last_process) == (me == 0, me == 1)
+    assert everyone(me) == [0, 1]
+
+
+def check_a_shuffled_epoch_shows_each_sample_once_in_the_order_of_one_process() -> None:
+    torch.manual_seed(3)
+    alone = [x for batch in batches_of(DataLoader(numbers(16), batch_size=4, shuffle=True)) for x in batch]
+    torch.manual_seed(3 if me == 0 else 99)  # only the main process's state counts
+    loader = accelerator.prepare(DataLoader(numbers(16), batch_size=2, shuffle=True))
+    mine = everyone(batches_of(loader))
+    assert [x for pair in zip(*mine, strict=True) for batch in pair for x in batch] == alone
+    second = seen_by_all(loader)
+    assert sorted(second) == list(range(16)) and second != alone
+
+
+def check_order_is_shared_whatever_the_sampler() -> None:
+    class Shuffled(Sampler[int]):
+        def __iter__(self) -> Iterator[int]:
+            order = list(range(12))
+            random.shuffle(order)
+            yield from order
+
+        def __len__(self) -> int:
+            return 12
+
+    class Batches:
+        """A batch sampler of its own make, that draws as it goes."""
+
+        def __iter__(self) -> Iterator[list[int]]:
+            rest = torch.randperm(12).tolist()
+            while rest:
+                size = int(torch.randint(1, 3, ()))
+                yield rest[:size]
+                rest = rest[size:]
+
+    data = numbers(12)
+    weights = torch.utils.data.WeightedRandomSampler(torch.ones(12), 12, replacement=False)
+    for loader in (
+        DataLoader(data, batch_size=2, sampler=Shuffled()),
+        DataLoader(data, batch_size=2, sampler=weights),
+        DataLoader(data, batch_size=2, shuffle=True, generator=torch.Generator().manual_seed(me)),
+        DataLoader(data, batch_size=2, sampler=torch.utils.data.SubsetRandomSampler(range(12))),
+        DataLoader(data, batch_sampler=Batches()),  # type: ignore[arg-type]
+        DataLoader(data, batch_size=None, sampler=BatchSampler(Shuffled(), 2, False)),
+        DataLoader(data, batch_size=2, shuffle=True, num_workers=1),
+    ):
+        diverge()
+        state = random.getstate()
+        prepared = accelerator.prepare(loader)
+        for _ in range(2):
+            seen = set(seen_by_all(prepared))
+            assert seen == set(range(12)), (loader.batch_sampler, seen)
+        assert random.getstate() == state  # the sampler's own randomness stays out of the script's
+
+
+def check_the_last_round_is_dealt_evenly() -> None:
+    loader = accelerator.prepare(DataLoader(numbers(11), batch_size=4))
+    assert len(loader) == 2
+    assert batches_of(loader) == [[[0, 1, 2, 3], [8, 9]], [[4, 5, 6, 7], [10, 0]]][me]
+    loader = accelerator.prepare(DataLoader(numbers(11), batch_size=4, drop_last=True))
+    assert len(loader) == 1 and batches_of(loader) == [[[0, 1, 2, 3]], [[4, 5, 6, 7]]][me]
+
+
+def check_batches_may_be_split_or_left_uneven() -> None:
+    split = Accelerator(split_batches=True)
+    loader = split.prepare(DataLoader(numbers(11), batch_size=4))
+    assert len(loader) == 3 and loader.total_batch_size == 4
+    assert batches_of(loader) == [[[0, 1], [4, 5], [8, 9]], [[2, 3], [6, 7], [10, 0]]][me]
+    try:
+        split.prepare(DataLoader(numbers(11), batch_size=3))
+    except ValueError as error:
+        assert "multiple of 2" in str(error)
+    else:
+        raise AssertionError("an odd batch was split")
+    uneven = Accelerator(dataloader_config=DataLoaderConfiguration(even_batches=False))
+    loader = uneven.prepare(DataLoader(numbers(9), batch_size=3))
+    assert len(loader) == [2, 1][me] and batches_of(loader) == [[[0, 1, 2], [6, 7, 8]], [[3, 4, 5]]][me]
+
+
+def check_streams_are_dealt_in_order() -> None:
+    class Stream(IterableDataset[tuple[torch.Tensor]]):
+        def __init__(self, shuffled: bool = False) -> None:
+            self.shuffled = shuffled
+
+        def __iter__(self) -> Iterator[tuple[torch.Tensor]]:
+            order = torch.randperm(11).tolist() if self.shuffled else list(range(11))
+            for x in order:
+                yield (torch.tensor(float(x)),)
+
+    for workers in (0, 1):
+        loader = accelerator.prepare(DataLoader(Stream(), batch_size=4, num_workers=workers))
+        got = []
+        for (x,) in loader:
+            got.append((x.tolist(), accelerator.gather_for_metrics(x).tolist()))
+        assert [mine for mine, _ in got] == [[[0, 1, 2, 3], [8, 9]], [[4, 5, 6, 7], [10, 0]]][me]
+        assert [all_ for _, all_ in got] == [list(range(8)), [8, 9, 10]]
+        diverge()
+        shuffled = accelerator.prepare(DataLoader(Stream(True), batch_size=2, num_workers=workers))
+        assert set(seen_by_all(shuffled)) == set(range(11))
+
+
+def check_a_sampler_that_deals_already_is_left_alone() -> None:
+    data = numbers(11)
+    loader = accelerator.prepare(DataLoader(data, batch_size=4, sampler=DistributedSampler(data, shuffle=False)))
+    got = []
+    for (x,) in loader:
+        got.append(x.tolist())
+        every = accelerator.gather_for_metrics(x).tolist()
+    assert got == [[[0, 2, 4, 6], [8, 10]], [[1, 3, 5, 7], [9, 0]]][me]
+    assert every == [8, 10, 9]
+    try:
+        accelerator.prepare(DataLoader(data, sampler=DistributedSampler(data, num_replicas=4, rank=me)))
+    except ValueError as error:
+        assert "4 processes, but there are 2" in str(error)
+    else:
+        raise AssertionError("a sampler for 4 processes was taken on 2")
+
+
+def check_metrics_count_each_sample_once() -> None:
+    loader = accelerator.prepare(DataLoader(numbers(11), batch_size=2))
+    other = accelerator.prepare(DataLoader(numbers(7), batch_size=2))
+    seen, objects = [], []
+    for (x,) in loader:
+        for _ in other:
+            break
+        kept = iter(other)
+        next(kept)  # one that nobody finishes
+        next(kept)
+        both = accelerator.gather_for_metrics({"x": x, "pair": [x, x * 2]})
+        assert torch.equal(both["pair"][1], both["x"] * 2)
+        seen += both["x"].tolist()
+        objects += accelerator.gather_for_metrics([str(int(v)) for v in x], use_gather_object=True)
+        assert accelerator.gather_for_metrics(x.sum()).shape == (2,)
+    assert seen == list(range(11)) and objects == [str(n) for n in range(11)]
+    assert len(accelerator.gather_for_metrics(torch.zeros(4))) == 8  # no loader is being read
+    try:
+        for (x,) in loader:
+            accelerator.gather_for_metrics(x.repeat(3))
+    except ValueError as error:
+        assert "not known which rows" in str(error)
+    else:
+        raise AssertionError("rows of padding went in unseen")
+
+
+def check_uneven_batches_are_gathered_too() -> None:
+    class Lengths:
+        def __iter__(self) -> Iterator[list[int]]:
+            yield from ([0], [1, 2, 3], [4, 5], [6])
+
+    loader = accelerator.prepare(DataLoader(numbers(7), batch_sampler=Lengths()))  # type: ignore[arg-type]
+    assert [x for (b,) in loader for x in accelerator.gather_for_metrics(b).tolist()] == list(range(7))
+
+
+def check_collectives() -> None:
+    mine = torch.arange(4.0).reshape(2, 2).t() + 10 * me  # not contiguous: gloo would be silently wrong
+    assert torch.equal(gather(mine), torch.tensor([[0.0, 2], [1, 3], [10, 12], [11, 13]]))
+    strided = torch.arange(6.0)[::2] + me
+    assert reduce(strided, "sum").tolist() == [1, 5, 9] and reduce(strided).tolist() == [0.5, 2.5, 4.5]
+    assert reduce(strided, "none").tolist() == strided.tolist() == [me, 2 + me, 4 + me]
+    assert accelerator.reduce(torch.tensor(me), "mean", scale=4.0).item() == 2
+    assert broadcast(strided, from_process=1).tolist() == [1, 3, 5]
+    Pair = namedtuple("Pair", "a b")
+    pair = gather(Pair(torch.tensor(me), {"k": torch.tensor([me == 0])}))
+    assert type(pair) is Pair and pair.a.tolist() == [0, 1] and pair.b["k"].tolist() == [True, False]
+    ragged = torch.ones(1 + me, 2)
+    assert pad_across_processes(ragged, pad_index=5).tolist() == [[[1, 1], [5, 5]], [[1, 1], [1, 1]]][me]
+    assert pad_across_processes(ragged, pad_index=5, pad_first=True).tolist()[0] == [[5, 5], [1, 1]][me]
+    assert gather_object([me, "x"]) == [0, "x", 1, "x"]
+    try:
+        gather("text")
+    except TypeError as error:
+        assert "str" in str(error)
+    else:
+        raise AssertionError("text was gathered as a tensor")
+
+
+def check_only_some_processes_act() -> None:
+    path = FOLDER / "saved.pt"
+    accelerator.save({"from": me}, path)
+    accelerator.wait_for_everyone()
+    assert torch.load(path) == {"from": 0}
+    assert everyone(accelerator.on_main_process(lambda: "ran")()) == ["ran", None]
+    assert everyone(accelerator.on_process(process_index=1)(lambda: "ran")()) == [None, "ran"]
+    with accelerator.main_process_first():
+        if me == 0:
+            (FOLDER / "cache").write_text("made once")
+        assert (FOLDER / "cache").read_text() == "made once"
+    with accelerator.split_between_processes([1, 2, 3]) as part:
+        assert part == [[1, 2], [3]][me]
+
+
+def train_alone(inputs: torch.Tensor, targets: torch.Tensor, size: int) -> nn.Module:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for start in range(0, len(inputs), size):
+        loss = (model(inputs[start : start + size]) - targets[start : start + size]).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+def check_training_follows_one_process_and_ranks_stay_equal() -> None:
+    torch.manual_seed(1)
+    inputs, targets = torch.randn(32, 8), torch.randn(32, 1)
+    alone = train_alone(inputs, targets, 8)
+    model = net(seed=me)  # the main process's weights count
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = accelerator.prepare(DataLoader(TensorDataset(inputs, targets), batch_size=4))
+    optimizer = accelerator.prepare(optimizer)
+    model = accelerator.prepare(model)
+    assert len(loader) == 4 and accelerator.prepare(model) is model
+    for x, y in loader:
+        loss = (model(x) - y).pow(2).mean()
+        optimizer.zero_grad()
+        accelerator.backward(loss)
+        optimizer.step()
+    state = accelerator.get_state_dict(model)
+    assert set(state) == set(alone.state_dict())
+    for name, value in alone.state_dict().items():
+        assert torch.allclose(state[name], value, atol=1e-6), name
+        theirs = gather(state[name][None])
+        assert torch.equal(theirs[0], theirs[1]), name
+    assert accelerator.unwrap_model(model) is model.module
+
+
+def check_accumulation_exchanges_gradients_once_a_window() -> None:
+    torch.manual_seed(1)
+    inputs, targets = torch.randn(24, 8), torch.randn(24, 1)
+    alone = train_alone(inputs, targets, 8)
+    for top in (True, False):
+        many = Accelerator(gradient_accumulation_steps=2)
+        first, second = net(), nn.Linear(1, 1)
+        model, _, loader = many.prepare(first, second, DataLoader(TensorDataset(inputs, targets), batch_size=2))
+        optimizer = many.prepare(torch.optim.SGD(first.parameters(), lr=0.1))
+        for number, (x, y) in enumerate(loader):
+            with many.accumulate():
+                if top:
+                    optimizer.zero_grad()
+                many.backward((model(x) - y).pow(2).mean())
+                gradient = gather(first[0].weight.grad[None])
+                assert torch.equal(gradient[0], gradient[1]) == many.sync_gradients == (number % 2 == 1)
+                optimizer.step()
+                if not top:
+                    optimizer.zero_grad()
+        for mine, theirs in zip(first.parameters(), alone.parameters(), strict=True):
+            assert torch.allclose(mine, theirs, atol=1e-6), f"zero_grad at the {'top' if top else 'end'}"
+
+
+def check_schedulers_count_the_unsharded_loader() -> None:
+    def rate(accelerator: Accelerator, make: Callable[[Any], Any], *metrics: float) -> float:
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+        scheduler = accelerator.prepare_scheduler(make(optimizer))
+        optimizer = accelerator.prepare(optimizer)
+        optimizer.step()
+        scheduler.step(*metrics)
+        return float(optimizer.param_groups[0]["lr"])
+
+    halved = lambda o: torch.optim.lr_scheduler.StepLR(o, 1, gamma=0.5)  # noqa: E731
+    assert rate(accelerator, halved) == 0.25
+    assert rate(Accelerator(split_batches=True), halved) == 0.5
+    assert rate(Accelerator(step_scheduler_with_optimizer=False), halved) == 0.5
+    plateau = lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, factor=0.5, patience=0)  # noqa: E731
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = accelerator.prepare(plateau(optimizer))
+    for _ in range(3):
+        scheduler.step(1.0)
+    assert optimizer.param_groups[0]["lr"] == 0.25  # two bad epochs, not four
+
+
+def check_a_model_without_trainable_parameters_is_prepared() -> None:
+    frozen = nn.Linear(2, 2).requires_grad_(False)
+    assert accelerator.prepare(frozen) is frozen
+    assert accelerator.prepare_model(net(), evaluation_mode=True)(torch.zeros(1, 8)).shape == (1, 1)
+
+
+def check_half_precision_trains_in_step() -> None:
+    for mode in ("bf16", "fp16"):
+        half = Accelerator(mixed_precision=mode)
+        model = net()
+        model, optimizer = half.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
+        for _ in range(3):
+            out = model(torch.randn(4, 8))
+            assert out.dtype is torch.float32
+            half.backward(out.pow(2).mean())
+            half.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        weights = gather(half.unwrap_model(model)[0].weight.detach()[None])
+        assert torch.equal(weights[0], weights[1]) and not half.optimizer_step_was_skipped
+
+
+def check_the_wrapper_says_where_an_attribute_is() -> None:
+    model = net()
+    model.greeting = "hello"  # type: ignore[assignment]
+    model = accelerator.prepare(model)
+    try:
+        model.greeting  # noqa: B018
+    except AttributeError as error:
+        assert "unwrap_model(model).greeting" in str(error)
+    else:
+        raise AssertionError("the wrapper has no such attribute")
+
+
+for name, check in [(name, check) for name, check in globals().items() if name.startswith("check_")]:
+    try:
+        check()
+        verdict = "ok"
+    except Exception:
+        verdict = traceback.format_exc()
+    failed = any(part != "ok" for part in everyone(verdict))
+    print(f"@{me} {name} {verdict!r}", flush=True)
+    if failed and "closed" in verdict:
+        break
