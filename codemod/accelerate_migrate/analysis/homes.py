@@ -116,16 +116,68 @@ def _is_used_to_train(training: Training, home: Home) -> bool:
 
 
 def group_homes(training: Training, homes: list[Home]) -> list[Group]:
-    """The ``prepare`` calls to make: one for all homes of a scope, apart where some are made anew in a loop."""
+    """The ``prepare`` calls to make: one for all homes of a scope, apart where some are made anew in a loop.
+
+    Each stands behind what still belongs to setting up: schedulers made from the bare optimizer, states that are loaded.
+    """
     module = training.module
     by_loop: dict[tuple[ast.AST, ast.AST | None], list[Home]] = defaultdict(list)
     for home in homes:
         by_loop[home.scope, _loop_around(module, home)].append(home)
     groups = []
     for (scope, _loop), members in by_loop.items():
-        anchor = _anchor(module, members)
+        anchor = _behind_setup(training, members, _anchor(module, members))
         groups.append(Group(tuple(members), anchor, scope))
     return groups
+
+
+def _behind_setup(training: Training, homes: list[Home], anchor: ast.stmt) -> ast.stmt:
+    """The last statement, from ``anchor`` on and before any use in training, that still sets these objects up."""
+    block = training.module.block(anchor)
+    names = {home.name for home in homes}
+    last = anchor
+    for statement in block[block.index(anchor) + 1 :]:
+        if isinstance(statement, (*_LOOPS, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Return)):
+            if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                break
+            continue
+        if _uses_objects(training, statement, names):
+            break
+        if _sets_up(training, statement, names):
+            last = statement
+    return last
+
+
+def _uses_objects(training: Training, statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement may train or evaluate with the objects."""
+    for node in training.reached([statement]):
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+            if training.loaders_of(training.value(node.iter)):
+                return True
+        if isinstance(node, ast.Call) and (node in training.backwards or training.forwards(node)):
+            return True
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "len"
+        and any(isinstance(a, ast.Name) and a.id in names for a in node.args)
+        for node in ast.walk(statement)
+    )
+
+
+def _sets_up(training: Training, statement: ast.stmt, names: set[str]) -> bool:
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Call):
+            continue
+        if training.value(node).sites(Role.SCHEDULER):
+            return True
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict":
+            root = node.func.value
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            if isinstance(root, ast.Name) and root.id in names:
+                return True
+    return False
 
 
 def _loop_around(module: Module, home: Home) -> ast.AST | None:
