@@ -303,7 +303,9 @@ class Accelerator(ProcessControl):
     def _expect(kind: str, thing: Any, place: str) -> None:
         found = kind_of(thing, f"the argument of {place}")
         if found != kind:
-            raise TypeError(f"{place} was given a {found}; use prepare(), which takes each kind.")
+            raise TypeError(
+                f"{place} was given {'an' if found == OPTIMIZER else 'a'} {found}; prepare() takes each kind."
+            )
 
     # Training
 
