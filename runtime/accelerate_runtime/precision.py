@@ -116,7 +116,7 @@ class AutocastForward:
         return new
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return types.MethodType, (type(self.model).forward, self.model)
+        return getattr, (self.model, "forward")  # of the class: the file is read into a model that has no other yet
 
 
 def _can_scale(device: torch.device) -> bool:

@@ -106,7 +106,8 @@ def test_a_modulo_written_by_hand_keeps_working() -> None:
     accelerator.backward(model(torch.ones(4)).sum())
     optimizer.step()
     optimizer.zero_grad()
-    assert torch.allclose(model.weight, before - 0.1 / 4) and model.weight.grad is None
+    assert torch.allclose(model.weight, before - 0.1 / 4)
+    assert model.weight.grad is None
 
 
 def test_breaking_out_of_another_loader_disturbs_nothing() -> None:
@@ -178,4 +179,5 @@ def test_backward_takes_what_a_tensors_backward_takes() -> None:
     y = x * 3
     accelerator.backward(y, torch.tensor([1.0, 2.0]), retain_graph=True)
     accelerator.backward(y, gradient=torch.tensor([1.0, 2.0]))
-    assert x.grad is not None and x.grad.tolist() == [6, 12]
+    assert x.grad is not None
+    assert x.grad.tolist() == [6, 12]

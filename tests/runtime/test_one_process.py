@@ -107,8 +107,11 @@ def test_saved_files_are_those_of_torch_save(tmp_path: Any) -> None:
 def test_the_processes_of_one() -> None:
     accelerator = Accelerator()
     assert (accelerator.num_processes, accelerator.process_index, accelerator.local_process_index) == (1, 0, 0)
-    assert accelerator.is_main_process and accelerator.is_local_main_process and accelerator.is_last_process
-    assert not accelerator.use_distributed and accelerator.distributed_type == "NO"
+    assert accelerator.is_main_process
+    assert accelerator.is_local_main_process
+    assert accelerator.is_last_process
+    assert not accelerator.use_distributed
+    assert accelerator.distributed_type == "NO"
     assert accelerator.device == torch.device("cpu") == accelerator.state.device
     accelerator.wait_for_everyone()
     accelerator.end_training()
@@ -125,5 +128,6 @@ def test_forgetting_what_was_prepared() -> None:
     accelerator = Accelerator()
     prepared = accelerator.prepare(optimizer)
     model, optimizer_ = accelerator.free_memory(model, prepared)
-    assert model is None and optimizer_ is None
+    assert model is None
+    assert optimizer_ is None
     assert accelerator.prepare(optimizer) is not prepared

@@ -55,9 +55,12 @@ def objects() -> tuple[nn.Module, torch.optim.Optimizer, DataLoader[Any], Any]:
 def test_results_come_in_the_order_of_the_arguments() -> None:
     model, optimizer, loader, scheduler = objects()
     got = Accelerator().prepare(scheduler, loader, optimizer, model)
-    assert got[0].scheduler is scheduler and got[1].base is loader and got[2].optimizer is optimizer
+    assert got[0].scheduler is scheduler
+    assert got[1].base is loader
+    assert got[2].optimizer is optimizer
     assert got[3] is model
-    assert isinstance(got[1], DataLoader) and isinstance(got[2], torch.optim.Optimizer)
+    assert isinstance(got[1], DataLoader)
+    assert isinstance(got[2], torch.optim.Optimizer)
 
 
 def test_one_object_comes_back_bare() -> None:
@@ -74,7 +77,7 @@ def test_preparing_again_gives_the_same_object() -> None:
 
 def test_a_scheduler_prepared_before_its_optimizer_follows_it() -> None:
     accelerator = Accelerator(gradient_accumulation_steps=2)
-    model, optimizer, loader, scheduler = objects()
+    model, optimizer, _loader, scheduler = objects()
     scheduler = accelerator.prepare(scheduler)
     optimizer, model = accelerator.prepare(optimizer, model)
     rates = []
@@ -132,23 +135,26 @@ def test_the_single_preparers_check_their_kind() -> None:
 def test_the_prepared_optimizer_shows_the_wrapped_one(tmp_path: Any) -> None:
     model, optimizer, *_ = objects()
     prepared = Accelerator().prepare(optimizer)
-    assert prepared.param_groups is optimizer.param_groups and prepared.state is optimizer.state
+    assert prepared.param_groups is optimizer.param_groups
+    assert prepared.state is optimizer.state
     prepared.param_groups[0]["lr"] = 0.5
     prepared.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
-    assert optimizer.param_groups[0]["lr"] == 0.5 and len(optimizer.param_groups) == 2
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert len(optimizer.param_groups) == 2
     assert prepared.state_dict() == optimizer.state_dict()
     calls = []
     prepared.register_step_post_hook(lambda *_: calls.append(1))
     model(torch.ones(1)).sum().backward()
     closure_result = prepared.step(lambda: 3.0)
-    assert closure_result == 3.0 and calls == [1]
+    assert closure_result == 3.0
+    assert calls == [1]
     torch.save(prepared, tmp_path / "optimizer.pt")
     again = torch.load(tmp_path / "optimizer.pt", weights_only=False)
     assert again.param_groups[0]["lr"] == 0.5
 
 
 def test_a_scheduler_made_over_the_prepared_optimizer_works() -> None:
-    model, optimizer, *_ = objects()
+    _model, optimizer, *_ = objects()
     prepared = Accelerator().prepare(optimizer)
     scheduler = torch.optim.lr_scheduler.StepLR(prepared, 1)
     prepared.step()

@@ -1,4 +1,4 @@
-"""Checks on two CPU processes, run by test_two_processes.py in one launch. A line per check and process: its verdict."""
+"""Checks on two CPU processes, run by test_two_processes.py in one launch. Each process prints its verdicts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -66,7 +67,8 @@ def check_a_shuffled_epoch_shows_each_sample_once_in_the_order_of_one_process() 
     mine = everyone(batches_of(loader))
     assert [x for pair in zip(*mine, strict=True) for batch in pair for x in batch] == alone
     second = seen_by_all(loader)
-    assert sorted(second) == list(range(16)) and second != alone
+    assert sorted(second) == list(range(16))
+    assert second != alone
 
 
 def check_order_is_shared_whatever_the_sampler() -> None:
@@ -114,23 +116,22 @@ def check_the_last_round_is_dealt_evenly() -> None:
     assert len(loader) == 2
     assert batches_of(loader) == [[[0, 1, 2, 3], [8, 9]], [[4, 5, 6, 7], [10, 0]]][me]
     loader = accelerator.prepare(DataLoader(numbers(11), batch_size=4, drop_last=True))
-    assert len(loader) == 1 and batches_of(loader) == [[[0, 1, 2, 3]], [[4, 5, 6, 7]]][me]
+    assert len(loader) == 1
+    assert batches_of(loader) == [[[0, 1, 2, 3]], [[4, 5, 6, 7]]][me]
 
 
 def check_batches_may_be_split_or_left_uneven() -> None:
     split = Accelerator(split_batches=True)
     loader = split.prepare(DataLoader(numbers(11), batch_size=4))
-    assert len(loader) == 3 and loader.total_batch_size == 4
+    assert len(loader) == 3
+    assert loader.total_batch_size == 4
     assert batches_of(loader) == [[[0, 1], [4, 5], [8, 9]], [[2, 3], [6, 7], [10, 0]]][me]
-    try:
+    with pytest.raises(ValueError, match="multiple of 2"):
         split.prepare(DataLoader(numbers(11), batch_size=3))
-    except ValueError as error:
-        assert "multiple of 2" in str(error)
-    else:
-        raise AssertionError("an odd batch was split")
     uneven = Accelerator(dataloader_config=DataLoaderConfiguration(even_batches=False))
     loader = uneven.prepare(DataLoader(numbers(9), batch_size=3))
-    assert len(loader) == [2, 1][me] and batches_of(loader) == [[[0, 1, 2], [6, 7, 8]], [[3, 4, 5]]][me]
+    assert len(loader) == [2, 1][me]
+    assert batches_of(loader) == [[[0, 1, 2], [6, 7, 8]], [[3, 4, 5]]][me]
 
 
 def check_streams_are_dealt_in_order() -> None:
@@ -164,12 +165,8 @@ def check_a_sampler_that_deals_already_is_left_alone() -> None:
         every = accelerator.gather_for_metrics(x).tolist()
     assert got == [[[0, 2, 4, 6], [8, 10]], [[1, 3, 5, 7], [9, 0]]][me]
     assert every == [8, 10, 9]
-    try:
+    with pytest.raises(ValueError, match="4 processes, but there are 2"):
         accelerator.prepare(DataLoader(data, sampler=DistributedSampler(data, num_replicas=4, rank=me)))
-    except ValueError as error:
-        assert "4 processes, but there are 2" in str(error)
-    else:
-        raise AssertionError("a sampler for 4 processes was taken on 2")
 
 
 def check_metrics_count_each_sample_once() -> None:
@@ -187,15 +184,16 @@ def check_metrics_count_each_sample_once() -> None:
         seen += both["x"].tolist()
         objects += accelerator.gather_for_metrics([str(int(v)) for v in x], use_gather_object=True)
         assert accelerator.gather_for_metrics(x.sum()).shape == (2,)
-    assert seen == list(range(11)) and objects == [str(n) for n in range(11)]
+    assert seen == list(range(11))
+    assert objects == [str(n) for n in range(11)]
     assert len(accelerator.gather_for_metrics(torch.zeros(4))) == 8  # no loader is being read
-    try:
+
+    def gather_something_else() -> None:
         for (x,) in loader:
             accelerator.gather_for_metrics(x.repeat(3))
-    except ValueError as error:
-        assert "not known which rows" in str(error)
-    else:
-        raise AssertionError("rows of padding went in unseen")
+
+    with pytest.raises(ValueError, match="not known which rows"):
+        gather_something_else()
 
 
 def check_uneven_batches_are_gathered_too() -> None:
@@ -211,23 +209,22 @@ def check_collectives() -> None:
     mine = torch.arange(4.0).reshape(2, 2).t() + 10 * me  # not contiguous: gloo would be silently wrong
     assert torch.equal(gather(mine), torch.tensor([[0.0, 2], [1, 3], [10, 12], [11, 13]]))
     strided = torch.arange(6.0)[::2] + me
-    assert reduce(strided, "sum").tolist() == [1, 5, 9] and reduce(strided).tolist() == [0.5, 2.5, 4.5]
+    assert reduce(strided, "sum").tolist() == [1, 5, 9]
+    assert reduce(strided).tolist() == [0.5, 2.5, 4.5]
     assert reduce(strided, "none").tolist() == strided.tolist() == [me, 2 + me, 4 + me]
     assert accelerator.reduce(torch.tensor(me), "mean", scale=4.0).item() == 2
     assert broadcast(strided, from_process=1).tolist() == [1, 3, 5]
     Pair = namedtuple("Pair", "a b")
     pair = gather(Pair(torch.tensor(me), {"k": torch.tensor([me == 0])}))
-    assert type(pair) is Pair and pair.a.tolist() == [0, 1] and pair.b["k"].tolist() == [True, False]
+    assert type(pair) is Pair
+    assert pair.a.tolist() == [0, 1]
+    assert pair.b["k"].tolist() == [True, False]
     ragged = torch.ones(1 + me, 2)
     assert pad_across_processes(ragged, pad_index=5).tolist() == [[[1, 1], [5, 5]], [[1, 1], [1, 1]]][me]
     assert pad_across_processes(ragged, pad_index=5, pad_first=True).tolist()[0] == [[5, 5], [1, 1]][me]
     assert gather_object([me, "x"]) == [0, "x", 1, "x"]
-    try:
+    with pytest.raises(TypeError, match="str"):
         gather("text")
-    except TypeError as error:
-        assert "str" in str(error)
-    else:
-        raise AssertionError("text was gathered as a tensor")
 
 
 def check_only_some_processes_act() -> None:
@@ -265,7 +262,8 @@ def check_training_follows_one_process_and_ranks_stay_equal() -> None:
     loader = accelerator.prepare(DataLoader(TensorDataset(inputs, targets), batch_size=4))
     optimizer = accelerator.prepare(optimizer)
     model = accelerator.prepare(model)
-    assert len(loader) == 4 and accelerator.prepare(model) is model
+    assert len(loader) == 4
+    assert accelerator.prepare(model) is model
     for x, y in loader:
         loss = (model(x) - y).pow(2).mean()
         optimizer.zero_grad()
@@ -343,19 +341,16 @@ def check_half_precision_trains_in_step() -> None:
             optimizer.step()
             optimizer.zero_grad()
         weights = gather(half.unwrap_model(model)[0].weight.detach()[None])
-        assert torch.equal(weights[0], weights[1]) and not half.optimizer_step_was_skipped
+        assert torch.equal(weights[0], weights[1])
+        assert not half.optimizer_step_was_skipped
 
 
 def check_the_wrapper_says_where_an_attribute_is() -> None:
     model = net()
     model.greeting = "hello"  # type: ignore[assignment]
     model = accelerator.prepare(model)
-    try:
-        model.greeting  # noqa: B018
-    except AttributeError as error:
-        assert "unwrap_model(model).greeting" in str(error)
-    else:
-        raise AssertionError("the wrapper has no such attribute")
+    with pytest.raises(AttributeError, match=r"unwrap_model\(model\)\.greeting"):
+        _ = model.greeting
 
 
 for name, check in [(name, check) for name, check in globals().items() if name.startswith("check_")]:

@@ -1,0 +1,70 @@
+"""Nested structures of tensors, on their way to a device and back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from accelerate_runtime.utils import broadcast_object_list, concatenate, find_batch_size, gather_object, send_to_device
+
+Pair = namedtuple("Pair", "left right")
+
+
+@dataclass(frozen=True)
+class Example:
+    x: torch.Tensor
+    name: str
+
+
+class Batch:
+    """Moves itself, and knows no `non_blocking`."""
+
+    device = "cpu"
+
+    def to(self, device: Any) -> Batch:
+        self.device = str(device)
+        return self
+
+
+def test_everything_that_can_move_moves_and_keeps_its_type() -> None:
+    t = torch.ones(2)
+    data: Any = {
+        "list": [t, "text", None],
+        "pair": Pair(t, (t, 3)),
+        "ordered": OrderedDict(a=t),
+        "default": defaultdict(list, a=t),
+        "example": Example(t, "n"),
+        "own": Batch(),
+    }
+    moved = send_to_device(data, "meta", non_blocking=True)
+    assert moved["list"][0].device.type == "meta"
+    assert moved["list"][1:] == ["text", None]
+    assert type(moved["pair"]) is Pair
+    assert moved["pair"].right[0].device.type == "meta"
+    assert type(moved["ordered"]) is OrderedDict
+    assert moved["ordered"]["a"].device.type == "meta"
+    assert moved["default"]["missing"] == []
+    assert moved["example"].x.device.type == "meta"
+    assert moved["example"].name == "n"
+    assert moved["own"].device == "meta"
+    assert data["list"][0].device.type == data["example"].x.device.type == "cpu"
+
+
+def test_keys_may_be_skipped() -> None:
+    moved = send_to_device({"a": torch.ones(1), "b": torch.ones(1)}, "meta", skip_keys="b")
+    assert (moved["a"].device.type, moved["b"].device.type) == ("meta", "cpu")
+
+
+def test_small_helpers() -> None:
+    assert find_batch_size({"a": 1, "b": [torch.tensor(1), torch.ones(3, 2)]}) == 3
+    assert find_batch_size([torch.tensor(1)]) is None
+    joined = concatenate([{"a": (torch.ones(1),)}, {"a": (torch.zeros(2),)}])
+    assert joined["a"][0].tolist() == [1, 0, 0]
+    with pytest.raises(TypeError, match="not str"):
+        concatenate(["a", "b"])
+    assert gather_object(["x"]) == ["x"]
+    assert broadcast_object_list([1]) == [1]
