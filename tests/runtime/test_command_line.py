@@ -113,7 +113,9 @@ def test_one_process_takes_the_launchers_place(tmp_path: Path) -> None:
     """Its arguments, its environment and its exit code are the script's own."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import os, sys\nprint(sys.argv[1:], os.environ['ACCELERATE_MIXED_PRECISION'], 'RANK' in os.environ)\nsys.exit(7)\n"
+        "import os, sys\n"
+        "print(sys.argv[1:], os.environ['ACCELERATE_MIXED_PRECISION'], 'RANK' in os.environ)\n"
+        "sys.exit(7)\n"
     )
     got = run("launch", "--cpu", "--mixed-precision", "bf16", str(script), "--cpu", "-m", "x", "--help")
     assert got.returncode == 7
