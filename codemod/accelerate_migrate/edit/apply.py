@@ -44,10 +44,11 @@ def apply_edits(data: bytes, tree: ast.Module, edits: Sequence[Edit], *, exporte
     except (SyntaxError, ValueError) as error:
         raise EditConflict(f"the edits together are no Python: {error}") from error
     dropped = {name for name in imports.used_names(tree) - imports.used_names(new_tree) if name not in exported}
-    changes = _import_edits(new_tree, Trees(new_tree, new), _lines(result), plan.imports, dropped)
-    if not changes:
+    if not dropped and not plan.imports:
         return result
-    return text.of(Rewriter(Trees(new_tree, new), Plan(changes)).module())
+    trees = Trees(new_tree, new, expressions=False)
+    changes = _import_edits(new_tree, trees, _lines(result), plan.imports, dropped)
+    return text.of(Rewriter(trees, Plan(changes)).module())
 
 
 def _import_edits(

@@ -366,10 +366,11 @@ def put(tree: Any, path: Path, new: object) -> Any:
 class Trees:
     """Both trees of one file, and the way from any ast node to its libcst node.
 
-    The format spec of an f-string is no node of libcst: what stands in it has the ``{…}`` for a parent.
+    The format spec of an f-string is no node of libcst: what stands in it has the ``{…}`` for a parent. Without
+    ``expressions`` only statements are to be found, for less.
     """
 
-    def __init__(self, tree: ast.Module, module: cst.Module) -> None:
+    def __init__(self, tree: ast.Module, module: cst.Module, *, expressions: bool = True) -> None:
         self.tree = tree
         self.module = module
         self.parents: dict[int, ast.AST] = {}
@@ -382,6 +383,8 @@ class Trees:
             around = self.parents.get(id(parent))
             spec = getattr(around, "format_spec", None) is parent and isinstance(parent, ast.JoinedStr)
             for child in ast.iter_child_nodes(parent):
+                if not expressions and isinstance(child, ast.expr):
+                    continue
                 self.parents[id(child)] = around if spec and around is not None else parent
                 stack.append(child)
 

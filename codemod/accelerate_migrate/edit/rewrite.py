@@ -102,14 +102,13 @@ class Rewriter:
     def _with_child(self, parent: Any, path: Path, child: ast.AST) -> Any:
         """``parent`` with the edited ``child`` at the end of ``path``."""
         new = self.node(child)
-        if id(child) not in self.plan.replace:
-            return put(parent, path, new)
         place = follow(parent, path[:-1])
-        field = path[-1][0]
-        if isinstance(new, cst.BaseExpression):
-            new = fit(new, place, field, self._is_bracketed(child))
-        new = _as_kind_of(self.trees.node(child), new)
-        if isinstance(place, cst.FormattedStringExpression) and cst.Module(()).code_for_node(new).startswith("{"):
+        if id(child) in self.plan.replace:
+            if isinstance(new, cst.BaseExpression):
+                new = fit(new, place, path[-1][0], self._is_bracketed(child))
+            new = _as_kind_of(self.trees.node(child), new)
+        in_string = path[-1][0] == "expression" and isinstance(place, cst.FormattedStringExpression)
+        if in_string and cst.Module(()).code_for_node(new).startswith("{"):
             parent = put(parent, (*path[:-1], ("whitespace_before_expression", None)), cst.SimpleWhitespace(" "))
         try:
             return put(parent, path, new)

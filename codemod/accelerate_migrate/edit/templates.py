@@ -101,9 +101,22 @@ def _fill(name: cst.Name, index: int, holes: Sequence[Any]) -> Any:
     if index >= len(holes):
         raise EditConflict(f"hole {{{index}}} has no node")
     value = holes[index]
+    if isinstance(value, tuple | list):
+        value = _tuple(value)
     if name.lpar and isinstance(value, cst.BaseExpression):
         value = value.with_changes(lpar=(*name.lpar, *value.lpar), rpar=(*value.rpar, *name.rpar))
     return value
+
+
+def _tuple(elements: Sequence[Any]) -> cst.Tuple:
+    """The bare tuple of a subscript as a tuple that can stand elsewhere."""
+    new: list[cst.BaseElement] = []
+    for element in elements:
+        if isinstance(element.slice, cst.Slice):
+            raise EditConflict("a slice cannot stand outside of a subscript")
+        kind = cst.StarredElement if element.slice.star else cst.Element
+        new.append(kind(element.slice.value, comma=element.comma))
+    return cst.Tuple(new)
 
 
 def _filled(node: Any, holes: Sequence[Any], bracketed: bool) -> tuple[Any, set[int]]:

@@ -68,6 +68,7 @@ def test_dropping_a_call_in_many_places(before, node, after, becomes):
         ("y = b if X else c\n", "{0} if b else c", "y = b if (a if b else c) else c\n"),
         ("y = X < 1\n", "{0} < 2", "y = (a < 2) < 1\n"),
         ("y = f'{X}'\n", "{{{0}}}", "y = f'{ {a}}'\n"),
+        ("y = f'{X.b}'\n", "{{1: {0}}}", "y = f'{ {1: a}.b}'\n"),
         ("y = f'{X}'\n", "lambda: {0}", "y = f'{(lambda: a)}'\n"),
         ('y = f"{X}"\n', 'd["k"] + {0}', "y = f\"{d['k'] + a}\"\n"),
         ("y = f(*X)\n", "{0} or b", "y = f(*a or b)\n"),
@@ -207,6 +208,10 @@ def test_star_arguments_fill_holes(becomes):
             )
         ],
     )
+
+
+def test_the_bare_tuple_of_a_subscript_fills_a_hole(becomes):
+    becomes("x[a, b]\n", "[(a, b)]\n", lambda s: [Replace(s.expr("x[a, b]"), "[{0}]", (s.expr("x[a, b]").slice,))])
 
 
 def test_two_different_edits_of_one_node_are_a_conflict(edit):

@@ -20,9 +20,9 @@ ACCELERATOR = AddImport("accelerate_runtime", "Accelerator")
             id="behind the imports of torch",
         ),
         pytest.param(
-            "import torch\nfrom numpy import array\nfrom torch import nn\nfrom tqdm import tqdm\n\nfrom mine import net\n",
+            "import torch\nfrom numpy import array\nfrom torch import nn\nfrom tqdm import tqdm\n\nimport mine\n",
             "import torch\nfrom accelerate_runtime import Accelerator\nfrom numpy import array\nfrom torch import nn\n"
-            "from tqdm import tqdm\n\nfrom mine import net\n",
+            "from tqdm import tqdm\n\nimport mine\n",
             id="in the order of those around",
         ),
         pytest.param(
