@@ -21,7 +21,7 @@ from accelerate_migrate.rules.registry import chosen_rules
 from accelerate_migrate.source import Script, SourceProblem
 
 # What a file must mention for any rule to act on it or to have something to say (tier 0).
-_WORTH_READING = re.compile(rb"\.backward\b|\.cuda\b|cuda|DataParallel")
+_WORTH_READING = re.compile(rb"\.backward\b|cuda|DataParallel|init_process_group|\bDDP\b|GradScaler")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def migrate_program(scripts: Sequence[Script], options: Options) -> list[FileRes
 
 
 def _may_concern(data: bytes) -> bool:
-    return b"torch" in data and _WORTH_READING.search(data) is not None
+    return _WORTH_READING.search(data) is not None
 
 
 def _unchanged(script: Script, findings: Sequence[Finding] = ()) -> FileResult:
@@ -85,13 +85,15 @@ def _migrate_module(script: Script, module: Module, options: Options) -> FileRes
     """Migrate one file, with its neighbours on disk as its program."""
     if _already_migrated(module.tree):
         return _unchanged(script)
+    if b"torch" not in script.data:
+        return _unchanged(script, unsupported.notes(module, None, suppress.skipped_lines(script.data)))
     store = Interpreter(Program([module]))
     store.run()
     if Training(module, store).backwards:
         unsupported.check(module, store)
     plan = plan_module(module, store)
     if plan is None:
-        return _unchanged(script, _cuda_notes(script, module))
+        return _unchanged(script, unsupported.notes(module, store, suppress.skipped_lines(script.data)))
     context = Context(plan, options, suppress.skipped_lines(script.data))
     for rule in chosen_rules(options):
         context.run(rule)
@@ -127,20 +129,6 @@ def _already_migrated(tree: ast.Module) -> bool:
         if isinstance(node, ast.Import) and any(a.name.split(".")[0] in ("accelerate", "accelerate_runtime") for a in node.names):
             return True
     return False
-
-
-def _cuda_notes(script: Script, module: Module) -> list[Finding]:
-    """The CUDA calls of a file that does not train by itself: named, not changed."""
-    skipped = suppress.skipped_lines(script.data)
-    rule = unsupported.RULE
-    notes = []
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
-            if node.lineno not in skipped:
-                message = "moves to CUDA in a file that does not train by itself; not migrated"
-                end = node.end_lineno or node.lineno
-                notes.append(Finding(rule.code, rule.name, Severity.NOTE, node.lineno, node.col_offset + 1, end, message))
-    return notes
 
 
 def _inferred(plan: Plan) -> dict[str, Inferred]:

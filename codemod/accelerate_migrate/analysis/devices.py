@@ -71,6 +71,33 @@ def is_flag(training: Training, test: ast.expr) -> bool:
     return availability(training.value(test)) is not None
 
 
+def is_device_flag(training: Training, test: ast.expr) -> bool:
+    """Whether a test decides between devices: it asks for availability, or somewhere guards nothing but ``.cuda()``."""
+    return is_flag(training, test) or ast.unparse(test) in _tests_of_moves(training)
+
+
+def _tests_of_moves(training: Training) -> frozenset[str]:
+    known = training.cache.get("tests of moves")
+    if known is None:
+        known = frozenset(
+            ast.unparse(node.test)
+            for node in ast.walk(training.module.tree)
+            if isinstance(node, ast.If)
+            and isinstance(node.test, (ast.Name, ast.Attribute))
+            and all(_moves_to_cuda(statement) for statement in node.body)
+        )
+        training.cache["tests of moves"] = known
+    return known
+
+
+def _moves_to_cuda(statement: ast.stmt) -> bool:
+    """``x.cuda()``, ``x = x.cuda()`` or ``x, y = x.cuda(), y.cuda()``."""
+    if not isinstance(statement, (ast.Expr, ast.Assign)):
+        return False
+    values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
+    return all(isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) and v.func.attr == "cuda" for v in values)
+
+
 def find_definitions(training: Training) -> list[DeviceDefinition]:
     """The statements of the module that define its device, in order."""
     module = training.module
@@ -93,7 +120,7 @@ def find_definitions(training: Training) -> list[DeviceDefinition]:
 def guarded_choice(training: Training) -> tuple[str | None, int]:
     """The ``cpu=`` of a script that has no device variable but moves under ``if use_cuda:``, and the line of the test."""
     for node in ast.walk(training.module.tree):
-        if isinstance(node, (ast.If, ast.IfExp)) and is_flag(training, node.test):
+        if isinstance(node, (ast.If, ast.IfExp)) and is_device_flag(training, node.test):
             body = node.body if isinstance(node.body, list) else [node.body]
             if any(isinstance(n, ast.Attribute) and n.attr in ("cuda", "to") for part in body for n in ast.walk(part)):
                 return condition_as_cpu(training, node.test), node.lineno

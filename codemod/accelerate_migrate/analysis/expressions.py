@@ -225,8 +225,11 @@ class Expressions(LibraryCalls):
         return value(tensor) if tensor is not None else ANY
 
     def _eval_IfExp(self, node: ast.IfExp, frame: Frame) -> Value:
-        self.expression(node.test, frame)
-        return self.expression(node.body, frame) | self.expression(node.orelse, frame)
+        test = self.expression(node.test, frame)
+        chosen, other = self.expression(node.body, frame), self.expression(node.orelse, frame)
+        if chosen.const() is True and other.const() is False and test.only(Availability):
+            return test
+        return chosen | other
 
     def _eval_NamedExpr(self, node: ast.NamedExpr, frame: Frame) -> Value:
         result = self.expression(node.value, frame)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Const, Object, Role, Site
+from accelerate_migrate.analysis.values import Const, Object, Role, Site, flatten
 
 _ORDER = {Role.MODEL: 0, Role.OPTIMIZER: 1, Role.LOADER: 2, Role.SCHEDULER: 3}
+_SET_UP = (Role.SCHEDULER, Role.LOADER)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -106,6 +107,25 @@ def _check_complete(training: Training, wanted: frozenset[Site], homes: list[Hom
                     homes.remove(home)
 
 
+def check_aliases(training: Training, groups: list[Group]) -> None:
+    """Raise ``Unclear`` where an object is kept elsewhere before it is prepared: that copy would stay unprepared."""
+    prepared = {site for group in groups for home in group.homes for site in home.sites}
+    for owner, details in training.store.details.items():
+        if owner in prepared or owner.role is Role.MODEL:
+            continue
+        for name, held in details.fields.items():
+            for site in held.sites() & prepared:
+                raise Unclear(f"the {site.role.value} made at line {site.line} is kept as an attribute, `.{name}`", line=site.line)
+    for node in ast.walk(training.module.tree):
+        if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
+            continue
+        inside = {a.site for a in flatten(training.value(node)) if isinstance(a, Object)} - training.value(node).sites()
+        for group in groups:
+            sites = {site for home in group.homes for site in home.sites}
+            if inside & sites and node.lineno <= (group.anchor.end_lineno or 0) and training.module.function(node) is group.scope:
+                raise Unclear(f"`{node.id}` keeps what is trained in a container before it is prepared", node)
+
+
 def _is_used_to_train(training: Training, home: Home) -> bool:
     for node in ast.walk(home.scope):
         if isinstance(node, ast.Call):
@@ -169,7 +189,7 @@ def _sets_up(training: Training, statement: ast.stmt, names: set[str]) -> bool:
     for node in ast.walk(statement):
         if not isinstance(node, ast.Call):
             continue
-        if training.value(node).sites(Role.SCHEDULER):
+        if any((s.line, s.column) == (node.lineno, node.col_offset) for s in training.value(node).sites(*_SET_UP)):
             return True
         if isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict":
             root = node.func.value

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from accelerate_migrate.analysis import evaluation
 from accelerate_migrate.analysis.devices import DeviceDefinition, find_definitions
 from accelerate_migrate.analysis.evaluation import Evaluations
-from accelerate_migrate.analysis.homes import Group, Home, Unclear, find_homes, group_homes
+from accelerate_migrate.analysis.homes import Group, Home, Unclear, check_aliases, find_homes, group_homes
 from accelerate_migrate.analysis.interpreter import Interpreter
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.placement import Placement, place
@@ -75,8 +75,12 @@ def plan_module(module: Module, store: Interpreter) -> Plan | None:
     wanted |= training.loaders - set(evaluations.whole)
     homes = find_homes(training, wanted)
     groups = group_homes(training, homes)
+    check_aliases(training, groups)
     definitions = find_definitions(training)
     placement = place(training, groups, definitions)
+    for call in training.backwards:
+        if not placement.available(call):
+            raise Unclear("the accelerator cannot be passed to the code that trains", call)
     return Plan(module, store, training, definitions, evaluations, homes, groups, placement)
 
 

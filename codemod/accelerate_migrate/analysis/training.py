@@ -49,6 +49,7 @@ class Training:
     loops: list[LoaderLoop] = field(default_factory=list)
     steps: list[ast.Call] = field(default_factory=list)  # optimizer.step(...)
     scheduler_steps: list[ast.Call] = field(default_factory=list)
+    cache: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in ast.walk(self.module.tree):

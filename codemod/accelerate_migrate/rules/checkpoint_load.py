@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.values import Loaded, Role
-from accelerate_migrate.edits import AddArgument
+from accelerate_migrate.edits import AddArgument, Insert
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, method_calls
 
@@ -27,6 +27,23 @@ def apply(context: Context) -> None:
     for call, func in method_calls(context.plan, "load_state_dict"):
         if context.may_change(call):
             _load(context, call, func)
+    _wait_for_saved(context)
+
+
+def _wait_for_saved(context: Context) -> None:
+    """A file that this run wrote exists for the other processes only when the main process is done."""
+    calls = [(call, names) for call, names in library_calls(context.plan) if call.args]
+    saved = {ast.unparse(call.args[1]): call for call, names in calls if names == {"torch.save"} and len(call.args) > 1}
+    waited: set[ast.stmt] = set()
+    for call, names in calls:
+        save = saved.get(ast.unparse(call.args[0])) if names == {"torch.load"} else None
+        if save is None or save.lineno > call.lineno or not context.may_change(call) or not context.has_accelerator(call):
+            continue
+        statement = context.plan.module.statement(call)
+        if statement not in waited and isinstance(statement, (ast.Assign, ast.Expr)):
+            waited.add(statement)
+            context.edit(Insert(statement, f"{context.accelerator(call)}.wait_for_everyone()"))
+            context.migrated(call, f"every process waits until {short(call.args[0])} is written")
 
 
 def _loaded_into(context: Context) -> set[Loaded]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from accelerate_migrate.analysis.devices import is_flag
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import library_calls, own_statement
+from accelerate_migrate.rules.calls import library_calls, library_names, own_statement
 
 _HARMLESS = frozenset(
     "torch.cuda." + name
@@ -29,6 +30,9 @@ def apply(context: Context) -> None:
         elif not _under_flag(context, call):
             context.manual(call, f"{short(call)} needs CUDA; left as it is")
     for node in ast.walk(context.plan.module.tree):
+        if isinstance(node, ast.Attribute) and not isinstance(context.parent(node), ast.Call):
+            if re.fullmatch(r"torch\.cuda\.\w+Tensor", next(iter(library_names(context.plan, node)), "")):
+                context.review(node, f"{short(node)} as a type ties this script to CUDA: on other accelerators it makes CPU tensors")
         if isinstance(node, ast.Constant) and node.value == "CUDA_VISIBLE_DEVICES":
             context.manual(node, "CUDA_VISIBLE_DEVICES is set by the launcher (gpu_ids in the launch config); remove it here")
 

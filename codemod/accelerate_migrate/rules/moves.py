@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from enum import Enum
 
-from accelerate_migrate.analysis.devices import is_flag
+from accelerate_migrate.analysis.devices import is_device_flag
 from accelerate_migrate.analysis.values import BOTTOM, Object, Origin, Role, Tensor, flatten, is_device
 from accelerate_migrate.edits import Unwrap
 from accelerate_migrate.rules.base import Context, Rule, short
@@ -95,7 +95,7 @@ def _runs_before_prepare(context: Context, model: Object, call: ast.Call) -> boo
 def _moves_only(context: Context, statement: ast.stmt, dropped: dict[ast.Call, ast.expr]) -> bool:
     """Whether a statement does nothing once its moves are dropped: ``x = x``, ``x, y = x, y``, a bare ``x``."""
     if isinstance(statement, ast.Expr):
-        return statement.value in dropped
+        return isinstance(statement.value, ast.Call) and statement.value in dropped
     if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
         return False
     return _same(statement.targets[0], statement.value, dropped)
@@ -109,7 +109,7 @@ def _same(target: ast.expr, value: ast.expr, dropped: dict[ast.Call, ast.expr]) 
         return _same(target, value.body, dropped) and _same(target, value.orelse, dropped)
     if isinstance(value, (ast.ListComp, ast.DictComp)) and len(value.generators) == 1 and not value.generators[0].ifs:
         return _copies(target, value, dropped)
-    while isinstance(value, ast.Call) and value in dropped:
+    while isinstance(value, ast.Call) and value in dropped and _without_device(value) is None:
         value = dropped[value]
     return ast.unparse(target) == ast.unparse(value)
 
@@ -137,7 +137,7 @@ def _guards(
     """``if use_cuda:`` around nothing but moves goes: what is left in it holds on every device."""
     moving = {context.plan.module.statement(call) for call, _ in moves}
     for node in ast.walk(context.plan.module.tree):
-        if not isinstance(node, ast.If) or node.orelse or not is_flag(context.plan.training, node.test):
+        if not isinstance(node, ast.If) or node.orelse or not is_device_flag(context.plan.training, node.test):
             continue
         if not context.may_change(node.test) or not all(s in moving and _is_plain_move(s) for s in node.body):
             continue
@@ -172,11 +172,11 @@ def _rewrite(
     owner = func.value
     target: ast.expr = call
     around = context.parent(call)
-    if isinstance(around, ast.IfExp) and around.body is call and is_flag(context.plan.training, around.test):
+    if isinstance(around, ast.IfExp) and around.body is call and is_device_flag(context.plan.training, around.test):
         if ast.unparse(around.orelse) == ast.unparse(owner):
             target = around  # x.cuda() if use_cuda else x
     if call in dropped:
-        rest = _without_device(call, func)
+        rest = _without_device(call)
         context.migrated(call, f"{short(call)}: `prepare` puts it on its device")
         if rest is None:
             context.replace(target, "{0}", owner)
@@ -200,12 +200,12 @@ def _rewrite(
         context.replace(target, "{0}.to(" + device + extra + ")", owner)
 
 
-def _without_device(call: ast.Call, func: ast.Attribute) -> tuple[str, list[ast.expr]] | None:
+def _without_device(call: ast.Call) -> tuple[str, list[ast.expr]] | None:
     """What is left of ``.to(device, dtype)``'s arguments: a template and its holes, or nothing."""
-    if func.attr != "to":
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr == "to"):
         return None
     positional = call.args[1:] if keyword(call, "device") is None else call.args
-    holes: list[ast.expr] = [a for a in positional if not isinstance(a, ast.Constant)]
+    holes: list[ast.expr] = [a for a in positional if not isinstance(a, ast.Constant)]  # True, False: non_blocking
     parts = [f"{{{i + 1}}}" for i in range(len(holes))]
     for named in call.keywords:
         if named.arg not in ("device", "non_blocking", "copy"):

@@ -9,6 +9,7 @@ from accelerate_migrate.analysis.interpreter import Interpreter
 from accelerate_migrate.analysis.library import foreign
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.values import BOTTOM, Library
+from accelerate_migrate.findings import Finding, Severity
 from accelerate_migrate.rules.base import Context, Rule
 
 _ASKS_ONLY = frozenset({"torch.distributed.is_available", "torch.distributed.is_initialized"})
@@ -28,6 +29,31 @@ def check(module: Module, store: Interpreter) -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exec", "eval"):
             if node.func.id == "exec":
                 raise Unclear("this script runs code from elsewhere by exec, which can change any name", node)
+
+
+def notes(module: Module, store: Interpreter | None, skipped: frozenset[int]) -> list[Finding]:
+    """What stands in a file that does not train a PyTorch model by itself: named, not changed."""
+    found: dict[tuple[int, int], Finding] = {}
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call) or node.lineno in skipped:
+            continue
+        named = [a.name for a in store.values.get(node.func, BOTTOM) if isinstance(a, Library)] if store is not None else []
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        machinery = next(filter(None, map(foreign, named)), None)
+        if store is None and method == "backward":
+            message = "not PyTorch; not migrated"
+        elif method == "cuda" or any(n.startswith("torch.cuda.") and n.endswith("Tensor") for n in named):
+            message = "moves to CUDA in a file that does not train by itself; not migrated"
+        elif method == "backward":
+            message = "no loss that an optimizer of this file steps on; not migrated"
+        elif machinery is not None:
+            message = f"uses {machinery} in a file that does not train by itself; not migrated"
+        else:
+            continue
+        end = node.end_lineno or node.lineno
+        key = (node.lineno, node.col_offset)
+        found[key] = Finding(RULE.code, RULE.name, Severity.NOTE, node.lineno, node.col_offset + 1, end, message)
+    return [found[key] for key in sorted(found)]
 
 
 def apply(context: Context) -> None:
