@@ -71,7 +71,9 @@ def _migrate_file(one: _Parsed, options: Options) -> FileResult:
         node = unclear.node
         end = getattr(node, "end_lineno", None) or unclear.line
         column = getattr(node, "col_offset", 0) + 1
-        said = Finding(rule.code, rule.name, Severity.REFUSED, unclear.line, column, end, f"not migrated: {unclear.message}")
+        said = Finding(
+            rule.code, rule.name, Severity.REFUSED, unclear.line, column, end, f"not migrated: {unclear.message}"
+        )
         return FileResult(script.path, Status.REFUSED, script.data, findings=(said,), encoding=_encoding(script))
     except SourceProblem as problem:
         return codes.refused(script.path, script.data, codes.SOURCE, problem.message, problem.line)
@@ -124,9 +126,14 @@ def _apply(script: Script, module: Module, context: Context) -> bytes:
 def _already_migrated(tree: ast.Module) -> bool:
     """Whether a file imports the accelerator: a second run changes nothing."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("accelerate", "accelerate_runtime"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
+            "accelerate",
+            "accelerate_runtime",
+        ):
             return True
-        if isinstance(node, ast.Import) and any(a.name.split(".")[0] in ("accelerate", "accelerate_runtime") for a in node.names):
+        if isinstance(node, ast.Import) and any(
+            a.name.split(".")[0] in ("accelerate", "accelerate_runtime") for a in node.names
+        ):
             return True
     return False
 

@@ -206,7 +206,7 @@ def _choice_as_cpu(training: Training, node: ast.expr) -> str | None:
             if any(isinstance(a, DeviceValue) for a in asked) or asked.may_be_unknown():
                 return f'{ast.unparse(inner)} == "cpu"' if kinds != {"cuda"} else None
             chosen = _spelled(asked)
-            return None if "cuda" in chosen else 'True' if chosen == {"cpu"} else None
+            return None if "cuda" in chosen else "True" if chosen == {"cpu"} else None
         return None
     if isinstance(node, ast.IfExp):
         cpu = condition_as_cpu(training, node.test)

@@ -29,7 +29,9 @@ from accelerate_migrate.analysis.values import (
 )
 
 _EXACT = {Reduction.SUM, Reduction.COUNT, Reduction.ROWS}
-_QUIET_METHODS = frozenset("append extend update add set_description set_postfix set_postfix_str step reset insert".split())
+_QUIET_METHODS = frozenset(
+    ["append", "extend", "update", "add", "set_description", "set_postfix", "set_postfix_str", "step", "reset", "insert"]
+)
 
 
 class NotGatherable(Exception):
@@ -204,7 +206,12 @@ class _Loop:
         end = self.loop.node.end_lineno or 0
         bound = self._bound_in_loop()
         for node in ast.walk(scope):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in inside and node.lineno > end:
+            if (
+                isinstance(node, ast.Name)
+                and isinstance(node.ctx, ast.Load)
+                and node not in inside
+                and node.lineno > end
+            ):
                 if node.id in bound and self._is_rows(node):
                     raise NotGatherable(f"`{node.id}` of its last batch is used again behind it")
 
@@ -248,8 +255,16 @@ class _Loop:
     def _is_scalar(self, name: str) -> bool:
         """Whether the loop asks this name for its one number."""
         for node in ast.walk(self.loop.node):
-            if isinstance(node, ast.Attribute) and node.attr in ("item", "backward") and isinstance(node.value, ast.Name):
-                if node.value.id == name and isinstance(self.module.parents[node], ast.Call) and not self._rebound(name):
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr in ("item", "backward")
+                and isinstance(node.value, ast.Name)
+            ):
+                if (
+                    node.value.id == name
+                    and isinstance(self.module.parents[node], ast.Call)
+                    and not self._rebound(name)
+                ):
                     return True
         return False
 
@@ -308,7 +323,9 @@ class _Loop:
         return not any(isinstance(a, Sequence_) for a in self.value(node))
 
     def _is_rows(self, node: ast.AST) -> bool:
-        return any(isinstance(a, Tensor) and a.reduction is Reduction.ROWS and a.loaders for a in flatten(self.value(node)))
+        return any(
+            isinstance(a, Tensor) and a.reduction is Reduction.ROWS and a.loaders for a in flatten(self.value(node))
+        )
 
     # ---- what is added up
 
@@ -361,4 +378,4 @@ def divides_by_samples(training: Training, near: ast.AST, accumulator: str) -> I
             continue
         text = ast.unparse(by)
         counted = any(isinstance(a, Number) and a.reduction is Reduction.COUNT for a in training.value(by))
-        yield ".dataset" in text or "len(" in text and "data" in text and "loader" not in text or counted
+        yield ".dataset" in text or ("len(" in text and "data" in text and "loader" not in text) or counted

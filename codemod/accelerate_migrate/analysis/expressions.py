@@ -121,7 +121,7 @@ class Expressions(LibraryCalls):
                     self.expression(part, frame)
             return join(self._sliced(atom) for atom in owner)
         index = self.expression(node.slice, frame)
-        results = []
+        results: list[Value] = []
         for atom in owner:
             if isinstance(atom, Bound) and atom.name == "shape":
                 results.extend(self._shape(t, index.const()) for t in atom.owner)
@@ -267,7 +267,10 @@ class Expressions(LibraryCalls):
     # ---- comprehensions
 
     def _comprehension(
-        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, frame: Frame, item: Callable[[], Value]
+        self,
+        node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp,
+        frame: Frame,
+        item: Callable[[], Value],
     ) -> Value:
         outside = dict(frame.env)
         for generator in node.generators:

@@ -68,11 +68,11 @@ def find_homes(training: Training, wanted: frozenset[Site]) -> list[Home]:
         sites[key] |= held
     _drop_passing_names(module, sites)
     homes = []
-    for (scope, name), held in sites.items():
-        roles = {s.role for s in held}
+    for (scope, name), members in sites.items():
+        roles = {s.role for s in members}
         if len(roles) > 1:
             raise Unclear(f"`{name}` holds objects of different roles", bindings[scope, name][0])
-        homes.append(Home(name, roles.pop(), frozenset(held), scope, tuple(bindings[scope, name])))
+        homes.append(Home(name, roles.pop(), frozenset(members), scope, tuple(bindings[scope, name])))
     _check_complete(training, wanted, homes)
     return sorted(homes, key=lambda h: (_ORDER.get(h.role, 9), min(s.lineno for s in h.bindings)))
 
@@ -115,14 +115,20 @@ def check_aliases(training: Training, groups: list[Group]) -> None:
             continue
         for name, held in details.fields.items():
             for site in held.sites() & prepared:
-                raise Unclear(f"the {site.role.value} made at line {site.line} is kept as an attribute, `.{name}`", line=site.line)
+                raise Unclear(
+                    f"the {site.role.value} made at line {site.line} is kept as an attribute, `.{name}`", line=site.line
+                )
     for node in ast.walk(training.module.tree):
         if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
             continue
         inside = {a.site for a in flatten(training.value(node)) if isinstance(a, Object)} - training.value(node).sites()
         for group in groups:
             sites = {site for home in group.homes for site in home.sites}
-            if inside & sites and node.lineno <= (group.anchor.end_lineno or 0) and training.module.function(node) is group.scope:
+            if (
+                inside & sites
+                and node.lineno <= (group.anchor.end_lineno or 0)
+                and training.module.function(node) is group.scope
+            ):
                 raise Unclear(f"`{node.id}` keeps what is trained in a container before it is prepared", node)
 
 

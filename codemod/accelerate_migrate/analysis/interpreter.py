@@ -148,7 +148,11 @@ class Interpreter(Expressions):
             else:
                 bound[parameter.arg] = self._missing(ref.module, default, arguments)
         for parameter, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
-            bound[parameter.arg] = keywords.pop(parameter.arg, None) or self._missing(ref.module, default, arguments)
+            bound[parameter.arg] = (
+                keywords.pop(parameter.arg)
+                if parameter.arg in keywords
+                else self._missing(ref.module, default, arguments)
+            )
         if spec.vararg:
             rest = given[len(positional) :]
             bound[spec.vararg.arg] = value(Sequence_((), ANY)) if arguments.unknown else sequence(rest)
@@ -431,4 +435,3 @@ def _join_environments(environments: Sequence[dict[str, Value]]) -> dict[str, Va
         return dict(environments[0])
     names = {name for environment in environments for name in environment}
     return {name: join(e[name] for e in environments if name in e) for name in names}
-

@@ -15,7 +15,10 @@ _ALIASES = (
     (re.compile(r"^torch\.optim\.(adam|adamw|sgd|rmsprop|adagrad|adadelta|lbfgs|optimizer)\."), "torch.optim."),
     (re.compile(r"^torch\.autograd\.variable\."), "torch.autograd."),
     (re.compile(r"^torch\.nn\.utils\.clip_grad\."), "torch.nn.utils."),
-    (re.compile(r"^(tensorboardX|torch\.utils\.tensorboard)\.(writer\.)?SummaryWriter$"), "torch.utils.tensorboard.SummaryWriter"),
+    (
+        re.compile(r"^(tensorboardX|torch\.utils\.tensorboard)\.(writer\.)?SummaryWriter$"),
+        "torch.utils.tensorboard.SummaryWriter",
+    ),
     (re.compile(r"^tqdm\.(auto|notebook|std|autonotebook)\."), "tqdm."),
 )
 DATA_PARALLEL = frozenset({"torch.nn.DataParallel"})
@@ -25,21 +28,24 @@ WRAPPERS = DATA_PARALLEL | {
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
     "copy.deepcopy",
 }
-LOADERS = frozenset({"torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader"})
+LOADERS = frozenset(
+    {"torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader"}
+)
 SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"})
 PASS_THROUGH = frozenset({"tqdm.tqdm", "tqdm.trange", "torch.autograd.Variable", "builtins.iter", "builtins.list", "builtins.tuple",
                           "builtins.sorted", "builtins.reversed", "rich.progress.track", "torch.jit.script", "torch.nn.Parameter"})  # fmt: skip
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available", "torch.backends.mps.is_available",
                        "torch.backends.mps.is_built", "torch.xpu.is_available"})  # fmt: skip
-CURRENT_DEVICE = frozenset({"torch.accelerator.current_accelerator", "torch.cuda.current_device", "torch.accelerator.current_device_index"})
+CURRENT_DEVICE = frozenset(
+    {"torch.accelerator.current_accelerator", "torch.cuda.current_device", "torch.accelerator.current_device_index"}
+)
 FRESH = frozenset(
     "torch." + name
-    for name in (
-        "zeros ones full empty rand randn randint randperm normal tensor as_tensor arange linspace logspace eye from_numpy "
-        "Tensor FloatTensor LongTensor DoubleTensor IntTensor ByteTensor BoolTensor HalfTensor bernoulli multinomial"
-    ).split()
+    for name in ["zeros", "ones", "full", "empty", "rand", "randn", "randint", "randperm", "normal", "tensor", "as_tensor", "arange", "linspace", "logspace", "eye", "from_numpy", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor", "ByteTensor", "BoolTensor", "HalfTensor", "bernoulli", "multinomial"]
 )
-LIKE = frozenset("torch." + n for n in "zeros_like ones_like rand_like randn_like full_like empty_like randint_like".split())
+LIKE = frozenset(
+    "torch." + n for n in ["zeros_like", "ones_like", "rand_like", "randn_like", "full_like", "empty_like", "randint_like"]
+)
 CLIPPERS = {
     "torch.nn.utils.clip_grad_norm_": "clip_grad_norm_",
     "torch.nn.utils.clip_grad_norm": "clip_grad_norm_",
@@ -97,13 +103,19 @@ def constructed_role(name: str) -> Role | None:
         return Role.SCHEDULER
     if name.startswith("transformers.get_") and "schedule" in last:
         return Role.SCHEDULER
-    if name.startswith("torch.optim.") and last[:1].isupper() or name in ("transformers.AdamW", "transformers.optimization.AdamW"):
+    if (
+        (name.startswith("torch.optim.")
+        and last[:1].isupper())
+        or name in ("transformers.AdamW", "transformers.optimization.AdamW")
+    ):
         return Role.OPTIMIZER
     if name.startswith("torch.utils.data.") and last.endswith("Sampler"):
         return Role.SAMPLER
     if name.startswith("torch.nn.") and last[:1].isupper() and name.count(".") == 2:
         return Role.LOSS if last.endswith("Loss") else Role.MODEL
-    if name.startswith(("torchvision.models.", "timm.create_model", "segmentation_models_pytorch.", "efficientnet_pytorch.")):
+    if name.startswith(
+        ("torchvision.models.", "timm.create_model", "segmentation_models_pytorch.", "efficientnet_pytorch.")
+    ):
         return Role.MODEL
     if name.startswith("transformers.") and last == "from_pretrained" and "Model" in name:
         return Role.MODEL
@@ -116,7 +128,7 @@ def base_role(name: str) -> Role | None:
     """The role of instances of a class that derives from this library class, or ``None``."""
     if name.startswith("torch.nn.") and name.count(".") == 2:
         return Role.MODEL
-    if name == "torch.optim.Optimizer" or name.startswith("torch.optim.") and name.count(".") == 2:
+    if name == "torch.optim.Optimizer" or (name.startswith("torch.optim.") and name.count(".") == 2):
         return Role.OPTIMIZER
     if name.startswith("torch.optim.lr_scheduler."):
         return Role.SCHEDULER

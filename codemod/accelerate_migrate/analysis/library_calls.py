@@ -209,15 +209,15 @@ class LibraryCalls(Store):
             self.details[site].data_parallel = True
         return inner
 
-    def _constructed_by_library(
-        self, role: Role, name: str, node: ast.Call, given: Arguments, frame: Frame
-    ) -> Value:
+    def _constructed_by_library(self, role: Role, name: str, node: ast.Call, given: Arguments, frame: Frame) -> Value:
         site = self.site(role, node, frame, name)
         self.constructed(site, node, given)
         details = self.details[site]
         if role is Role.LOSS:
             details.reduction = tensors.loss_reduction(given.keywords)
-            details.has_parameters = "weight" in given.keywords or "pos_weight" in given.keywords or bool(given.positional)
+            details.has_parameters = (
+                "weight" in given.keywords or "pos_weight" in given.keywords or bool(given.positional)
+            )
         return value(Object(site))
 
     def constructed(self, site: Site, node: ast.Call, arguments: Arguments) -> None:
@@ -279,7 +279,8 @@ class LibraryCalls(Store):
 
 def _iterated(one: Value) -> Value:
     return join(
-        value(Batches(frozenset([a.site]))) if isinstance(a, Object) and a.site.role is Role.LOADER else value(a) for a in one
+        value(Batches(frozenset([a.site]))) if isinstance(a, Object) and a.site.role is Role.LOADER else value(a)
+        for a in one
     )
 
 

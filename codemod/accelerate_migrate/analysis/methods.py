@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from accelerate_migrate.analysis.library_calls import LibraryCalls
 
 # nn.Module methods that return the module itself.
-SELF_RETURNING = frozenset("to cuda cpu xpu train eval float double half bfloat16 apply requires_grad_ share_memory type".split())
+SELF_RETURNING = frozenset(
+    ["to", "cuda", "cpu", "xpu", "train", "eval", "float", "double", "half", "bfloat16", "apply", "requires_grad_", "share_memory", "type"]
+)
 
 
 def root_sites(one: Value) -> frozenset[Site]:

@@ -56,10 +56,7 @@ class Module:
         """The function, class or module in whose body the node runs (a decorator or default belongs outside)."""
         child: ast.AST = node
         for parent in self.ancestors(node):
-            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                if child in parent.body:
-                    return parent
-            elif isinstance(parent, ast.ClassDef):
+            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) or isinstance(parent, ast.ClassDef):
                 if child in parent.body:
                     return parent
             elif isinstance(parent, (ast.Lambda, ast.Module)):

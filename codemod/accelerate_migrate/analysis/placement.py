@@ -82,7 +82,10 @@ class Placement:
         """Inside a class the accelerator is a global of the script at best."""
         if isinstance(self.scope, ast.Module):
             return False
-        return any(isinstance(a, ast.ClassDef) and self.scope not in self.module.ancestors(a) for a in self.module.ancestors(node))
+        return any(
+            isinstance(a, ast.ClassDef) and self.scope not in self.module.ancestors(a)
+            for a in self.module.ancestors(node)
+        )
 
     def use(self, node: ast.AST) -> str:
         """The name of the accelerator at this node; remembers that it is needed there."""
@@ -100,7 +103,11 @@ class Placement:
 
     def is_visible_in(self, function: ast.AST) -> bool:
         """Whether a function sees the accelerator without being given it: the scope that makes it, or one inside it."""
-        return isinstance(self.scope, ast.Module) or function is self.scope or self.scope in self.module.ancestors(function)
+        return (
+            isinstance(self.scope, ast.Module)
+            or function is self.scope
+            or self.scope in self.module.ancestors(function)
+        )
 
     def reaches(self, function: ast.AST) -> bool:
         """Whether a function sees the accelerator or can be given it at all its calls."""
@@ -170,7 +177,7 @@ def _outermost(training: Training, scopes: set[ast.AST]) -> ast.AST:
 
 
 def _device_parameters(training: Training, placement: Placement) -> list[tuple[ast.AST, str]]:
-    found = []
+    found: list[tuple[ast.AST, str]] = []
     module = training.module
     for function in ast.walk(module.tree):
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -56,9 +56,13 @@ class Plan:
         if scope is group.scope:
             return node.lineno > (group.anchor.end_lineno or 0) if isinstance(node, (ast.expr, ast.stmt)) else True
         calls = self.store.callers.get(scope, set())
-        if not calls or isinstance(group.scope, ast.Module) and isinstance(scope, ast.Module):
+        if not calls or (isinstance(group.scope, ast.Module) and isinstance(scope, ast.Module)):
             return True
-        return any(self.is_prepared_at(site, call) for call in calls if call is not node and self.module.function(call) is not scope)
+        return any(
+            self.is_prepared_at(site, call)
+            for call in calls
+            if call is not node and self.module.function(call) is not scope
+        )
 
 
 def plan_module(module: Module, store: Interpreter) -> Plan | None:
@@ -67,7 +71,9 @@ def plan_module(module: Module, store: Interpreter) -> Plan | None:
     if not training.backwards:
         return None
     if not training.steps:
-        raise Unclear("gradients are computed here, but no optimizer that is known steps on them", training.backwards[0])
+        raise Unclear(
+            "gradients are computed here, but no optimizer that is known steps on them", training.backwards[0]
+        )
     if not training.models:
         raise Unclear("the model whose parameters the optimizer owns could not be found", training.steps[0])
     evaluations = evaluation.decide(training)

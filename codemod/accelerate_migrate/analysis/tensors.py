@@ -18,7 +18,9 @@ from accelerate_migrate.analysis.values import (
     value,
 )
 
-REDUCING = frozenset({"sum", "mean", "max", "min", "prod", "norm", "std", "var", "median", "all", "any", "argmax", "argmin", "logsumexp"})
+REDUCING = frozenset(
+    {"sum", "mean", "max", "min", "prod", "norm", "std", "var", "median", "all", "any", "argmax", "argmin", "logsumexp"}
+)
 PAIRS = frozenset({"max", "min", "topk", "sort", "median", "kthvalue", "mode"})  # with a dim: (values, indices)
 TO_HOST = frozenset({"numpy", "tolist", "item"})
 # Methods after which the tensor is still on the device it was on (every one that is not a move).
@@ -49,7 +51,9 @@ def combined(values: Iterable[Value]) -> Tensor | None:
         origin = Origin.FRESH
     else:
         origin = Origin.OTHER
-    return Tensor(origin, _mixed(tensors, numbers), _union(t.loaders for t in tensors), _union(t.models for t in tensors))
+    return Tensor(
+        origin, _mixed(tensors, numbers), _union(t.loaders for t in tensors), _union(t.models for t in tensors)
+    )
 
 
 def _union(sets: Iterable[frozenset[Site]]) -> frozenset[Site]:
@@ -127,7 +131,11 @@ def method(tensor: Tensor, name: str, arguments: Sequence[Value], keywords: dict
     if name == "cpu":
         return value(Tensor(Origin.FRESH, tensor.reduction, tensor.loaders, tensor.models))
     if name in ("to", "cuda"):
-        return value(tensor if tensor.origin is not Origin.FRESH else Tensor(Origin.OTHER, tensor.reduction, tensor.loaders, tensor.models))
+        return value(
+            tensor
+            if tensor.origin is not Origin.FRESH
+            else Tensor(Origin.OTHER, tensor.reduction, tensor.loaders, tensor.models)
+        )
     if name in REDUCING or name in PAIRS:
         return reduced(tensor, name, arguments, keywords)
     if name in ("chunk", "split", "unbind", "tensor_split", "t", "transpose", "permute") or name.startswith("new_"):

@@ -83,7 +83,9 @@ class Const:
         return hash((type(self.value), repr(self.value)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Const) and type(other.value) is type(self.value) and repr(other.value) == repr(self.value)
+        return (
+            isinstance(other, Const) and type(other.value) is type(self.value) and repr(other.value) == repr(self.value)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,9 +396,7 @@ def is_device(one: Value) -> bool:
     """Whether every alternative is a device: a ``torch.device``, or a string that names one."""
     found = False
     for atom in one.atoms:
-        if isinstance(atom, DeviceValue):
-            found = True
-        elif isinstance(atom, Const) and isinstance(atom.value, str) and _DEVICE_NAME.fullmatch(atom.value):
+        if isinstance(atom, DeviceValue) or (isinstance(atom, Const) and isinstance(atom.value, str) and _DEVICE_NAME.fullmatch(atom.value)):
             found = True
         else:
             return False

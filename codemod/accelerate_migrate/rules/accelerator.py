@@ -56,7 +56,9 @@ def _first_use(context: Context, placement: Placement) -> ast.stmt | None:
     """The first statement of the accelerator's scope that needs it, lifted out of inner blocks where others need it too."""
     module = context.plan.module
     leading = [s for node in placement.uses for s in placement.leading_to(node)]
-    leading += [home.bindings[0] for group in context.plan.groups if group.scope is placement.scope for home in group.homes]
+    leading += [
+        home.bindings[0] for group in context.plan.groups if group.scope is placement.scope for home in group.homes
+    ]
     if not leading:
         return None
     first = min(leading, key=lambda s: s.lineno)

@@ -14,7 +14,9 @@ def apply(context: Context) -> None:
         if not context.may_change(call):
             continue
         if not context.has_accelerator(call):
-            context.manual(call, f"{short(call)}: the accelerator cannot be passed here; call accelerator.backward(loss)")
+            context.manual(
+                call, f"{short(call)}: the accelerator cannot be passed here; call accelerator.backward(loss)"
+            )
             continue
         _rewrite(context, call)
     for call in context.plan.training.foreign_backwards:

@@ -37,7 +37,12 @@ def _wait_for_saved(context: Context) -> None:
     waited: set[ast.stmt] = set()
     for call, names in calls:
         save = saved.get(ast.unparse(call.args[0])) if names == {"torch.load"} else None
-        if save is None or save.lineno > call.lineno or not context.may_change(call) or not context.has_accelerator(call):
+        if (
+            save is None
+            or save.lineno > call.lineno
+            or not context.may_change(call)
+            or not context.has_accelerator(call)
+        ):
             continue
         statement = context.plan.module.statement(call)
         if statement not in waited and isinstance(statement, (ast.Assign, ast.Expr)):

@@ -40,18 +40,24 @@ def _state_dict(context: Context, call: ast.Call, func: ast.Attribute) -> None:
 
 def _save(context: Context, call: ast.Call) -> None:
     if not context.has_accelerator(call):
-        context.manual(call, "torch.save runs on every process here, and the accelerator cannot be passed; guard it by hand")
+        context.manual(
+            call, "torch.save runs on every process here, and the accelerator cannot be passed; guard it by hand"
+        )
         return
     accelerator = context.accelerator(call)
     statement = own_statement(context.plan, call)
     holder = _with_around(context, call)
     if holder is not None or len(call.args) != 2 or call.keywords:
         target: ast.stmt | None = holder or statement
-        if target is None or _saves_state(context, call) and holder is None:
-            context.manual(call, f"{short(call)}: its arguments have no counterpart in {accelerator}.save; left as it is")
+        if target is None or (_saves_state(context, call) and holder is None):
+            context.manual(
+                call, f"{short(call)}: its arguments have no counterpart in {accelerator}.save; left as it is"
+            )
             return
         context.edit(Wrap((target,), f"if {accelerator}.is_main_process:"))
-        context.review(call, "written by the main process only; a model whose parameters are sharded must be gathered before")
+        context.review(
+            call, "written by the main process only; a model whose parameters are sharded must be gathered before"
+        )
         return
     whole = context.plan.value(call.args[0]).sites(Role.MODEL)
     if whole and all(context.plan.is_prepared_at(s, call) for s in whole):
@@ -70,7 +76,9 @@ def _with_around(context: Context, call: ast.Call) -> ast.With | None:
     """The ``with open(...)`` that the save writes into: every process would truncate the file."""
     for around in context.plan.module.ancestors(call):
         if isinstance(around, ast.With) and any(
-            isinstance(i.context_expr, ast.Call) and isinstance(i.context_expr.func, ast.Name) and i.context_expr.func.id == "open"
+            isinstance(i.context_expr, ast.Call)
+            and isinstance(i.context_expr.func, ast.Name)
+            and i.context_expr.func.id == "open"
             for i in around.items
         ):
             return around

@@ -16,7 +16,9 @@ def apply(context: Context) -> None:
             continue
         extra = [k.arg for k in call.keywords if k.arg not in _UNDERSTOOD]
         if extra or not context.has_accelerator(call):
-            reason = f"the argument `{extra[0]}` has no counterpart" if extra else "the accelerator cannot be passed here"
+            reason = (
+                f"the argument `{extra[0]}` has no counterpart" if extra else "the accelerator cannot be passed here"
+            )
             context.manual(call, f"{short(call)}: {reason}; left as it is")
             continue
         method = f"{context.accelerator(call)}.{CLIPPERS[next(iter(names))]}"

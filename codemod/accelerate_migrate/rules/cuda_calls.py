@@ -11,10 +11,7 @@ from accelerate_migrate.rules.calls import library_calls, library_names, own_sta
 
 _HARMLESS = frozenset(
     "torch.cuda." + name
-    for name in (
-        "is_available device_count empty_cache manual_seed manual_seed_all memory_allocated max_memory_allocated "
-        "reset_peak_memory_stats reset_max_memory_allocated current_device is_initialized"
-    ).split()
+    for name in ["is_available", "device_count", "empty_cache", "manual_seed", "manual_seed_all", "memory_allocated", "max_memory_allocated", "reset_peak_memory_stats", "reset_max_memory_allocated", "current_device", "is_initialized"]
 )
 
 
@@ -32,13 +29,20 @@ def apply(context: Context) -> None:
     for node in ast.walk(context.plan.module.tree):
         if isinstance(node, ast.Attribute) and not isinstance(context.parent(node), ast.Call):
             if re.fullmatch(r"torch\.cuda\.\w+Tensor", next(iter(library_names(context.plan, node)), "")):
-                context.review(node, f"{short(node)} as a type ties this script to CUDA: on other accelerators it makes CPU tensors")
+                context.review(
+                    node,
+                    f"{short(node)} as a type ties this script to CUDA: on other accelerators it makes CPU tensors",
+                )
         if isinstance(node, ast.Constant) and node.value == "CUDA_VISIBLE_DEVICES":
-            context.manual(node, "CUDA_VISIBLE_DEVICES is set by the launcher (gpu_ids in the launch config); remove it here")
+            context.manual(
+                node, "CUDA_VISIBLE_DEVICES is set by the launcher (gpu_ids in the launch config); remove it here"
+            )
 
 
 def _under_flag(context: Context, call: ast.Call) -> bool:
-    return any(isinstance(a, ast.If) and is_flag(context.plan.training, a.test) for a in context.plan.module.ancestors(call))
+    return any(
+        isinstance(a, ast.If) and is_flag(context.plan.training, a.test) for a in context.plan.module.ancestors(call)
+    )
 
 
 RULE = Rule(

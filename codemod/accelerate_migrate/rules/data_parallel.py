@@ -14,7 +14,10 @@ def apply(context: Context) -> None:
     found = False
     for call, names in library_calls(context.plan):
         if "torch.nn.parallel.data_parallel" in names:
-            context.manual(call, f"{short(call)} spreads a part of the model over GPUs by itself; every process would use all of them")
+            context.manual(
+                call,
+                f"{short(call)} spreads a part of the model over GPUs by itself; every process would use all of them",
+            )
         if not names <= DATA_PARALLEL or not context.may_change(call) or not call.args:
             continue
         found = True

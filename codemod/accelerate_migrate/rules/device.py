@@ -41,9 +41,7 @@ def _kept_targets(context: Context, definition: DeviceDefinition) -> list[str]:
     """The targets that something still reads which cannot be given the accelerator's device instead."""
     kept = []
     for target in sorted(definition.targets):
-        if "." in target:  # an attribute of an object that other code may read
-            kept.append(target)
-        elif not all(_replaceable(context, node) for node in _loads(context, definition, target)):
+        if "." in target or not all(_replaceable(context, node) for node in _loads(context, definition, target)):  # an attribute of an object that other code may read
             kept.append(target)
     return kept
 
@@ -137,7 +135,11 @@ def _spelled_out(context: Context, node: ast.expr) -> bool:
     one = context.plan.value(node)
     if not is_device(one):
         return False
-    kinds = {str(a.value).split(":")[0] if isinstance(a, Const) else a.kind for a in one if isinstance(a, (Const, DeviceValue))}
+    kinds = {
+        str(a.value).split(":")[0] if isinstance(a, Const) else a.kind
+        for a in one
+        if isinstance(a, (Const, DeviceValue))
+    }
     if kinds == {"cpu"}:
         return False
     parent = context.parent(node)
@@ -161,7 +163,7 @@ def _comparison(context: Context, node: ast.Compare) -> None:
     if not (isinstance(left, ast.Name) and isinstance(right, ast.Constant) and isinstance(right.value, str)):
         return
     one = context.plan.value(left)
-    textual = any(isinstance(a, Const) or isinstance(a, DeviceValue) and a.is_string for a in one)
+    textual = any(isinstance(a, Const) or (isinstance(a, DeviceValue) and a.is_string) for a in one)
     if is_device(one) and textual and _replaceable(context, left):
         context.replace(left, f"{context.device(left)}.type")
         context.gone.add(left)

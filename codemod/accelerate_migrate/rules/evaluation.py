@@ -14,7 +14,9 @@ def apply(context: Context) -> None:
         if not gather.loop.loaders <= context.plan.sharded or context.is_gone(loop):
             continue
         if not context.has_accelerator(gather.after):
-            context.manual(loop, "this loop sees a part of the samples on several processes; the accelerator cannot be passed here")
+            context.manual(
+                loop, "this loop sees a part of the samples on several processes; the accelerator cannot be passed here"
+            )
             continue
         accelerator = context.accelerator(gather.after)
         function = f"{accelerator}.gather_for_metrics"

@@ -43,7 +43,9 @@ def _write_once(context: Context, call: ast.Call) -> None:
         context.review(call, f"{short(call)} runs on every process")
         return
     if any(context.plan.training.forwards(node) for node in ast.walk(call)):
-        context.manual(call, f"{short(call)} calls the model: guarding it would leave the other processes behind; split it by hand")
+        context.manual(
+            call, f"{short(call)} calls the model: guarding it would leave the other processes behind; split it by hand"
+        )
         return
     context.edit(Wrap((statement,), f"if {context.accelerator(call)}.is_main_process:"))
     context.migrated(call, f"{short(call.func)}: the main process writes")
@@ -60,14 +62,20 @@ def _downloads(context: Context) -> None:
     """``Dataset(..., download=True)``: the main process downloads, then the others find the files."""
     seen: set[ast.stmt] = set()
     for node in ast.walk(context.plan.module.tree):
-        named = keyword(node, "download") if isinstance(node, ast.Call) else None
+        if not isinstance(node, ast.Call):
+            continue
+        named = keyword(node, "download")
         if named is None or not (isinstance(named.value, ast.Constant) and named.value.value is True):
             continue
         statement = context.plan.module.statement(node)
         if statement in seen or not context.may_change(node):
             continue
         seen.add(statement)
-        if isinstance(statement, ast.Assign) and context.has_accelerator(node) and not _around_accelerator(context, statement):
+        if (
+            isinstance(statement, ast.Assign)
+            and context.has_accelerator(node)
+            and not _around_accelerator(context, statement)
+        ):
             context.edit(Wrap((statement,), f"with {context.accelerator(node)}.main_process_first():"))
             context.migrated(statement, "the main process downloads first")
         else:

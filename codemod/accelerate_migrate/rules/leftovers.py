@@ -13,12 +13,14 @@ def apply(context: Context) -> None:
     """Delete ``use_cuda = torch.cuda.is_available()`` where every read of it is gone."""
     plan = context.plan
     cpu = plan.placement.cpu
-    wanted = {ast.unparse(n) for n in ast.walk(ast.parse(cpu)) if isinstance(n, (ast.Name, ast.Attribute))} if cpu else set()
+    wanted = (
+        {ast.unparse(n) for n in ast.walk(ast.parse(cpu)) if isinstance(n, (ast.Name, ast.Attribute))} if cpu else set()
+    )
     for node in ast.walk(plan.module.tree):
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
             continue
         one = plan.value(node.value)
-        if context.is_gone(node) or not context.may_change(node) or availability(one) is None and not is_device(one):
+        if context.is_gone(node) or not context.may_change(node) or (availability(one) is None and not is_device(one)):
             continue
         loads = _loads(context, node.targets[0])
         name = ast.unparse(node.targets[0])
@@ -30,13 +32,17 @@ def apply(context: Context) -> None:
 def _loads(context: Context, target: ast.expr) -> list[ast.AST]:
     """The reads of a variable, or of an attribute of an object that is nowhere handed on whole; none where it may be."""
     module = context.plan.module
-    loads = [n for n in ast.walk(module.tree) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)]
+    loads = [
+        n for n in ast.walk(module.tree) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)
+    ]
     if isinstance(target, ast.Name):
         return [n for n in loads if isinstance(n, ast.Name) and n.id == target.id]
     if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)) or target.value.id == "self":
         return []
     owner = target.value.id
-    if any(isinstance(n, ast.Name) and n.id == owner and not isinstance(module.parents[n], ast.Attribute) for n in loads):
+    if any(
+        isinstance(n, ast.Name) and n.id == owner and not isinstance(module.parents[n], ast.Attribute) for n in loads
+    ):
         return []
     return [n for n in loads if isinstance(n, ast.Attribute) and ast.unparse(n) == ast.unparse(target)]
 

@@ -27,14 +27,19 @@ def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugA
     if _divided_by_dataset(context, loop, target):
         _reduce(context, node, target)
     elif _decides(context, loop, target):
-        context.review(node, f"`{target}` is used beyond a progress line, and each process computes it from its own part of the data")
+        context.review(
+            node,
+            f"`{target}` is used beyond a progress line, and each process computes it from its own part of the data",
+        )
 
 
 def _reduce(context: Context, node: ast.AugAssign, target: str) -> None:
     item = node.value
     plain = isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr == "item"
     if not plain or not context.has_accelerator(node):
-        context.review(node, f"`{target}` is divided by the size of the whole set, but each process adds up its own part only")
+        context.review(
+            node, f"`{target}` is divided by the size of the whole set, but each process adds up its own part only"
+        )
         return
     assert isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute)
     tensor = item.func.value
@@ -51,7 +56,8 @@ def _reduce(context: Context, node: ast.AugAssign, target: str) -> None:
 
 def _divided_by_dataset(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> bool:
     own_total = any(
-        isinstance(n, ast.AugAssign) and ast.unparse(n.target) != target and _is_count(context, n.value) for n in ast.walk(loop)
+        isinstance(n, ast.AugAssign) and ast.unparse(n.target) != target and _is_count(context, n.value)
+        for n in ast.walk(loop)
     )
     return not own_total and any(divides_by_samples(context.plan.training, loop, target))
 

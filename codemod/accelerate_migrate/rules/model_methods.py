@@ -9,8 +9,7 @@ from accelerate_migrate.rules.base import Context, Rule, short
 
 # What DistributedDataParallel passes on with the same meaning.
 _THROUGH = frozenset(
-    "train eval parameters zero_grad requires_grad_ apply to cuda cpu xpu float double half bfloat16 buffers training "
-    "state_dict load_state_dict modules share_memory __class__".split()
+    ["train", "eval", "parameters", "zero_grad", "requires_grad_", "apply", "to", "cuda", "cpu", "xpu", "float", "double", "half", "bfloat16", "buffers", "training", "state_dict", "load_state_dict", "modules", "share_memory", "__class__"]
 )
 
 
@@ -35,7 +34,9 @@ def apply(context: Context) -> None:
             context.migrated(node, f"{short(node)} would bypass the wrapper; the model is called")
             context.replace(node, "{0}", model)
         elif not context.has_accelerator(node):
-            context.manual(node, f"{short(node)}: the wrapper hides `{node.attr}`, and the accelerator cannot be passed here")
+            context.manual(
+                node, f"{short(node)}: the wrapper hides `{node.attr}`, and the accelerator cannot be passed here"
+            )
         else:
             accelerator = context.accelerator(node)
             context.migrated(node, f"{short(node)}: the wrapper hides `{node.attr}`; asked of the unwrapped model")

@@ -19,7 +19,9 @@ class _Fate(Enum):
 
 def apply(context: Context) -> None:
     """Decide for each ``.cuda()`` and ``.to(device)``, then tidy the statements that moved nothing else."""
-    moves = [(call, func) for call, func in method_calls(context.plan, "cuda", "to", "xpu") if _is_move(context, call, func)]
+    moves = [
+        (call, func) for call, func in method_calls(context.plan, "cuda", "to", "xpu") if _is_move(context, call, func)
+    ]
     dropped: dict[ast.Call, ast.expr] = {}
     for call, func in moves:
         if context.may_change(call) and _fate(context, func.value, call) is _Fate.DROP:
@@ -73,7 +75,9 @@ def _fate(context: Context, owner: ast.expr, call: ast.Call) -> _Fate:
         elif isinstance(atom, Object) and atom.site.role is Role.LOSS:
             if plan.store.details[atom.site].has_parameters:
                 return _Fate.KEEP
-        elif not (isinstance(atom, Tensor) and atom.origin is Origin.BATCH and atom.loaders and atom.loaders <= plan.sharded):
+        elif not (
+            isinstance(atom, Tensor) and atom.origin is Origin.BATCH and atom.loaders and atom.loaders <= plan.sharded
+        ):
             return _Fate.KEEP
     return _Fate.DROP
 
@@ -166,9 +170,7 @@ def _is_plain_move(statement: ast.stmt) -> bool:
 # ---- single moves
 
 
-def _rewrite(
-    context: Context, call: ast.Call, func: ast.Attribute, dropped: dict[ast.Call, ast.expr]
-) -> None:
+def _rewrite(context: Context, call: ast.Call, func: ast.Attribute, dropped: dict[ast.Call, ast.expr]) -> None:
     owner = func.value
     target: ast.expr = call
     around = context.parent(call)

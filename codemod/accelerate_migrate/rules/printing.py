@@ -34,7 +34,9 @@ def apply(context: Context) -> None:
 def _print(context: Context, call: ast.Call) -> None:
     if not context.has_accelerator(call):
         if _runs_in_every_process(context, call):
-            context.review(call, "printed by every process: the accelerator does not exist here yet, or cannot be passed here")
+            context.review(
+                call, "printed by every process: the accelerator does not exist here yet, or cannot be passed here"
+            )
         return
     destination = keyword(call, "file")
     if destination is not None and "stderr" not in ast.unparse(destination.value):

@@ -23,9 +23,13 @@ def apply(context: Context) -> None:
         elif plan.training.inside_loader_loop(call):
             context.note(call, f"{short(call)} runs both once a batch and once an epoch; not prepared")
         elif call.args and _follows_training_loss(context, call):
-            context.review(call, f"{short(call)} follows a number of the training loop, which each process computes from its part")
+            context.review(
+                call, f"{short(call)} follows a number of the training loop, which each process computes from its part"
+            )
         else:
-            context.note(call, f"{short(call)} runs once an epoch: not prepared, it steps as before on any number of processes")
+            context.note(
+                call, f"{short(call)} runs once an epoch: not prepared, it steps as before on any number of processes"
+            )
 
 
 def _follows_training_loss(context: Context, call: ast.Call) -> bool:

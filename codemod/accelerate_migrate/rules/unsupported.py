@@ -37,7 +37,9 @@ def notes(module: Module, store: Interpreter | None, skipped: frozenset[int]) ->
     for node in ast.walk(module.tree):
         if not isinstance(node, ast.Call) or node.lineno in skipped:
             continue
-        named = [a.name for a in store.values.get(node.func, BOTTOM) if isinstance(a, Library)] if store is not None else []
+        named = (
+            [a.name for a in store.values.get(node.func, BOTTOM) if isinstance(a, Library)] if store is not None else []
+        )
         method = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         machinery = next(filter(None, map(foreign, named)), None)
         if store is None and method == "backward":
