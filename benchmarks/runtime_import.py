@@ -5,6 +5,7 @@ python benchmarks/runtime_import.py [ROUNDS]
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -25,10 +26,12 @@ print(*(number for action in (torch, ours, first) for number in took(action)))
 
 
 def main(rounds: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     runs = []
     for number in range(rounds + 1):
-        run = subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True)
-        if number:  # the first one warms the file cache
+        command = [sys.executable, "-c", PROGRAM]
+        run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        if number:  # the first one compiles, and warms the file cache
             runs.append([float(text) for text in run.stdout.split()])
     wall, cpu, our_wall, our_cpu, first_wall, _ = (
         1000 * statistics.median(column) for column in zip(*runs, strict=True)

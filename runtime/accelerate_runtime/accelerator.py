@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,15 +21,15 @@ from .plugins import (
     GradScalerKwargs,
     InitProcessGroupKwargs,
     ProjectConfiguration,
-    check_steps,
 )
 from .precision import Precision, unwrap_forward
 from .preparation import LOADER, MODEL, OPTIMIZER, ORDER, SCHEDULER, Prepared, kind_of
 from .scheduler import AcceleratedScheduler
-from .state import AcceleratorState, ProcessControl
+from .settings import Settings
+from .state import AcceleratorState
 
 
-class Accelerator(ProcessControl):
+class Accelerator(Settings):
     """Trains on whatever the launcher started: `prepare` the objects, and call `backward` instead of `loss.backward`.
 
     Args:
@@ -114,79 +114,6 @@ class Accelerator(ProcessControl):
         self._prepared = Prepared()
         self.gradient_state = GradientState(accumulation)
         self.state = AcceleratorState(mode)
-
-    # What a script asks
-
-    @property
-    def mixed_precision(self) -> str:
-        """The precision: "no", "fp16" or "bf16"."""
-        return self._precision.mode
-
-    @property
-    def scaler(self) -> torch.amp.GradScaler | None:
-        """The gradient scaler of fp16, else None."""
-        return self._precision.scaler
-
-    @property
-    def sync_gradients(self) -> bool:
-        """Whether the current micro-batch ends with an optimizer step."""
-        return self.gradient_state.sync_gradients
-
-    @sync_gradients.setter
-    def sync_gradients(self, value: bool) -> None:
-        self.gradient_state.sync_gradients = value
-
-    @property
-    def gradient_accumulation_steps(self) -> int:
-        """Micro-batches per optimizer step; may be set."""
-        return self.gradient_state.plugin.num_steps
-
-    @gradient_accumulation_steps.setter
-    def gradient_accumulation_steps(self, steps: int) -> None:
-        self.gradient_state.plugin.num_steps = check_steps(steps)
-
-    @property
-    def step(self) -> int:
-        """Micro-batches since the last window that a loader's end closed."""
-        return self.gradient_state.step
-
-    @step.setter
-    def step(self, value: int) -> None:
-        self.gradient_state.step = value
-
-    @property
-    def optimizer_step_was_skipped(self) -> bool:
-        """Whether a prepared optimizer's last step was left out because scaled gradients overflowed."""
-        return any(optimizer.step_was_skipped for optimizer in self._prepared.optimizers)
-
-    @property
-    def split_batches(self) -> bool:
-        return self.dataloader_config.split_batches
-
-    @property
-    def even_batches(self) -> bool:
-        """May be set, for loaders prepared afterwards."""
-        return self.dataloader_config.even_batches
-
-    @even_batches.setter
-    def even_batches(self, value: bool) -> None:
-        self.dataloader_config.even_batches = value
-
-    @property
-    def dispatch_batches(self) -> bool | None:
-        return self.dataloader_config.dispatch_batches
-
-    @property
-    def non_blocking(self) -> bool:
-        return self.dataloader_config.non_blocking
-
-    @property
-    def project_dir(self) -> str | None:
-        return self.project_configuration.project_dir
-
-    @property
-    def logging_dir(self) -> str | None:
-        return self.project_configuration.logging_dir
 
     # Preparing
 
@@ -466,40 +393,6 @@ class Accelerator(ProcessControl):
     def __repr__(self) -> str:
         what = f"num_processes={self.num_processes}, mixed_precision={self.mixed_precision!r}"
         return f"Accelerator(device={self.device}, {what})"
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name in _LATER:
-            raise NotSupported(f"Accelerator.{name} is not supported in this version of accelerate_runtime.")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-
-class NotSupported(NotImplementedError, AttributeError):
-    """A part of the API that this version does not have; `hasattr` says so too."""
-
-
-_LATER = frozenset(
-    [
-        "save_state",
-        "load_state",
-        "save_model",
-        "register_for_checkpointing",
-        "skip_first_batches",
-        "register_save_state_pre_hook",
-        "register_load_state_pre_hook",
-        "init_trackers",
-        "log",
-        "get_tracker",
-        "trackers",
-        "set_trigger",
-        "check_trigger",
-        "join_uneven_inputs",
-        "trigger_sync_in_backward",
-        "profile",
-        "maybe_context_parallel",
-        "verify_device_map",
-        "lomo_backward",
-    ]
-)
 
 
 def _follow_parameters(optimizer: torch.optim.Optimizer, device: torch.device) -> None:

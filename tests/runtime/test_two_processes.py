@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import json
 import re
 import subprocess
 import sys
@@ -20,18 +20,13 @@ pytestmark = pytest.mark.e2e
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """For each check, what the processes said."""
     command = [sys.executable, "-m", "accelerate_runtime", "launch", "--cpu", "--num_processes", "2"]
-    run = subprocess.run(
-        [*command, str(SCRIPT), str(tmp_path_factory.mktemp("two"))], capture_output=True, text=True, timeout=240
-    )
-    found: dict[str, list[str]] = {}
-    for line in run.stdout.splitlines():
-        if match := re.match(r"@(\d) (check_\w+) (.*)", line):
-            found.setdefault(match[2], []).append(ast.literal_eval(match[3]))
+    folder = tmp_path_factory.mktemp("two")
+    run = subprocess.run([*command, str(SCRIPT), str(folder)], capture_output=True, text=True, timeout=240)
     assert run.returncode == 0, run.stderr[-4000:]
-    return found
+    said = [json.loads((folder / f"verdicts.{rank}.json").read_text()) for rank in (0, 1)]
+    return {check: [one.get(check, "it did not run") for one in said] for check in CHECKS}
 
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_on_two_processes(verdicts: dict[str, list[str]], check: str) -> None:
-    said = verdicts.get(check, [])
-    assert said == ["ok", "ok"], "\n".join(said) or "it did not run"
+    assert verdicts[check] == ["ok", "ok"], "\n".join(verdicts[check])

@@ -1,7 +1,8 @@
-"""Checks on two CPU processes, run by test_two_processes.py in one launch. Each process prints its verdicts."""
+"""Checks on two CPU processes, run by test_two_processes.py in one launch; each process leaves its verdicts."""
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import traceback
@@ -352,13 +353,12 @@ def check_the_wrapper_says_where_an_attribute_is() -> None:
         _ = model.greeting
 
 
+verdicts: dict[str, str] = {}
 for name, check in [(name, check) for name, check in globals().items() if name.startswith("check_")]:
     try:
         check()
         verdict = "ok"
     except Exception:
         verdict = traceback.format_exc()
-    failed = any(part != "ok" for part in everyone(verdict))
-    print(f"@{me} {name} {verdict!r}", flush=True)
-    if failed and "closed" in verdict:
-        break
+    verdicts[name] = verdict
+    (FOLDER / f"verdicts.{me}.json").write_text(json.dumps(verdicts))
