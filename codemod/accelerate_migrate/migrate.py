@@ -116,9 +116,12 @@ def _migrate_module(script: Script, module: Module, options: Options) -> FileRes
 
 def _apply(script: Script, module: Module, context: Context) -> bytes:
     from accelerate_migrate.edit import guard  # libcst, only for files that change
-    from accelerate_migrate.edit.apply import apply_edits
+    from accelerate_migrate.edit.apply import RoundTripError, apply_edits
 
-    after = apply_edits(script.data, module.tree, context.edits)
+    try:
+        after = apply_edits(script.data, module.tree, context.edits)
+    except RoundTripError as problem:
+        raise SourceProblem(f"The file cannot be edited without touching other lines: {problem}.") from problem
     guard.check(script.data, after)
     return after
 

@@ -46,10 +46,26 @@ def _create(context: Context, placement: Placement) -> None:
         context.migrated(definition.statement, f"the choice of a device becomes `{creation}`")
         return
     assert first is not None
-    context.edit(Insert(first, text))
+    context.edit(_standing_apart(context, first, text))
     context.migrated(first, f"`{creation}` is made here")
     if definition is not None:
         context.delete(definition.statement)
+
+
+def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:
+    """Put the creation in front of a statement; where a blank line stands there, the creation gets one on both sides."""
+    block = context.plan.module.block(first)
+    lines = context.plan.module.data.splitlines()
+    above = first.lineno - 2
+    while above >= 0 and lines[above].lstrip().startswith(b"#"):
+        above -= 1
+    index = block.index(first)
+    if index == 0 or above < 0 or lines[above].strip():
+        return Insert(first, text)
+    previous = block[index - 1]
+    if isinstance(previous, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return Insert(first, text)
+    return Insert(previous, "\n" + text, after=True)
 
 
 def _first_use(context: Context, placement: Placement) -> ast.stmt | None:
