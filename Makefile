@@ -34,7 +34,9 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports
 
 bench: $(INSTALLED)
-	@for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit 1; done
+	@for name in tool_speed runtime_import runtime_step runtime_ddp; do \
+		echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
