@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from accelerate_migrate import codes, launch_config, suppress
 from accelerate_migrate.analysis.homes import Unclear
 from accelerate_migrate.analysis.interpreter import Interpreter
+from accelerate_migrate.analysis.launch import launch_facts
 from accelerate_migrate.analysis.modules import Module, Program
 from accelerate_migrate.analysis.plan import Plan, plan_module
 from accelerate_migrate.analysis.training import Training
@@ -143,7 +144,4 @@ def _already_migrated(tree: ast.Module) -> bool:
 
 def _inferred(plan: Plan) -> dict[str, Inferred]:
     """What the script settles of its launch config."""
-    inferred: dict[str, Inferred] = {}
-    if plan.placement.cpu == "True":
-        inferred["use_cpu"] = Inferred(True, plan.placement.chosen_at, "the script trains on the CPU")
-    return inferred
+    return {fact.key: Inferred(fact.value, fact.line, fact.why) for fact in launch_facts(plan)}
