@@ -54,6 +54,7 @@ CLIPPERS = {
 # Each process would write these itself: once is meant.
 FILE_WRITERS = frozenset({"torchvision.utils.save_image", "matplotlib.pyplot.savefig", "matplotlib.pyplot.show", "numpy.save",
                           "numpy.savetxt", "numpy.savez", "imageio.imwrite", "imageio.mimsave", "cv2.imwrite", "scipy.misc.imsave",
+                          "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "shutil.rmtree", "os.remove", "os.rename", "os.replace",
                           "wandb.log", "wandb.init", "wandb.finish", "wandb.watch", "wandb.save"})  # fmt: skip
 # Machinery of other ways to train in parallel or in mixed precision: named, and left to a person.
 FOREIGN = (

@@ -66,7 +66,7 @@ def _mixed(tensors: Sequence[Tensor], numbers: Sequence[Number]) -> Reduction:
         return Reduction.ROWS
     if len(kinds) == 1 and not any(n.reduction in (Reduction.COUNT, Reduction.SUM) for n in numbers):
         return next(iter(kinds))
-    return Reduction.OTHER
+    return _uncertain(kinds)
 
 
 def arithmetic(left: Value, right: Value, operator: str) -> Value:
@@ -94,7 +94,7 @@ def _scaled(lefts: set[Reduction], rights: set[Reduction], operator: str) -> Red
         kinds = lefts or rights
         if operator in ("*", "/", "+", "-") and len(kinds) == 1 and (lefts or operator in ("*", "+", "-")):
             return next(iter(kinds))
-        return Reduction.OTHER
+        return _uncertain(kinds)
     if len(lefts) == len(rights) == 1:
         (left,), (right,) = lefts, rights
         if operator in ("+", "-") and left is right:
@@ -103,13 +103,15 @@ def _scaled(lefts: set[Reduction], rights: set[Reduction], operator: str) -> Red
             return Reduction.MEAN
         if operator == "*" and {left, right} == {Reduction.MEAN, Reduction.COUNT}:
             return Reduction.SUM
-        if operator in ("*", "/") and right is Reduction.OTHER:
+        if operator in ("*", "/") and left is Reduction.MEAN and right is Reduction.OTHER:
             return left
-        if operator == "*" and left is Reduction.OTHER:
+        if operator == "*" and right is Reduction.MEAN and left is Reduction.OTHER:
             return right
-        if operator in ("+", "-") and Reduction.OTHER in (left, right):
-            return Reduction.OTHER
-    return Reduction.OTHER
+    return _uncertain(lefts | rights)
+
+
+def _uncertain(kinds: set[Reduction]) -> Reduction:
+    return Reduction.MIXED if kinds & {Reduction.SUM, Reduction.MIXED} else Reduction.OTHER
 
 
 def method(tensor: Tensor, name: str, arguments: Sequence[Value], keywords: dict[str, Value]) -> Value:

@@ -102,6 +102,7 @@ class Reduction(str, Enum):
     SUM = "sum"  # summed over the samples
     MEAN = "mean"  # averaged over the samples
     COUNT = "count"  # the number of samples
+    MIXED = "mixed"  # made of sums over the samples and something else
     OTHER = "other"  # not a plain sum, or not known
 
 

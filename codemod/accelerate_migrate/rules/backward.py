@@ -36,6 +36,12 @@ def _rewrite(context: Context, call: ast.Call) -> None:
             f"{short(call)} -> {accelerator}.backward(...): this loss is a sum over the batch; processes average their "
             "gradients, so it is multiplied by the number of processes to keep the gradient of the global batch",
         )
+    elif any(isinstance(a, Tensor) and a.reduction is Reduction.MIXED for a in context.plan.value(loss)):
+        context.review(
+            call,
+            f"{short(call)} -> {accelerator}.backward({short(loss)}): this loss contains sums over the batch, and processes "
+            "average their gradients; if it grows with the batch, multiply it by the number of processes",
+        )
     else:
         context.migrated(call, f"{short(call)} -> {accelerator}.backward({short(loss)})")
     names = ("gradient", "retain_graph", "create_graph", "inputs")

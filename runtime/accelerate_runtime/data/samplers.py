@@ -55,8 +55,9 @@ class BatchSamplerShard:
         batches: a batch sampler, or (with `atoms`) a sampler whose items are batches already.
         count, index: the number of processes, and which of them this is.
         split: each batch is split between the processes; otherwise they take turns.
-        even: every process gets as many batches; what is missing at the end is dealt from the epoch's start. Of a plain
-            BatchSampler, the last round is dealt again so that at most `count - 1` samples are seen twice.
+        even: every process gets as many batches; what is missing at the end comes from the epoch's start. Where the
+            last batch is not full, the last round is dealt again, so that at most `count - 1` samples are seen twice;
+            where all batches are full they stay so, since a script may count on their size.
         atoms: items are indivisible.
         around: a context manager in which the sampler is advanced.
     """
@@ -122,7 +123,7 @@ class BatchSamplerShard:
             if len(turn) == self.count and len(set(sizes)) == 1:
                 full = self.batch_size is None or sizes[0] == self.batch_size
                 yield turn, None if full and not self.atoms else Share(sizes, sizes)
-            elif self.even and self.batch_size is not None:
+            elif self.even and self.batch_size is not None and set(sizes) != {self.batch_size}:
                 yield deal(list(chain.from_iterable(turn)), list(chain.from_iterable(start)), self.count, True)
             else:
                 missing = self.count - len(turn)
