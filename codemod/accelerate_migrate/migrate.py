@@ -103,7 +103,7 @@ def _migrate_module(script: Script, module: Module, options: Options) -> FileRes
     if not context.edits:
         return _unchanged(script, context.findings)
     after = _apply(script, module, context)
-    findings = sorted(set(context.findings), key=lambda f: (f.line, f.column, f.code))
+    findings = sorted(dict.fromkeys(context.findings), key=lambda f: (f.line, f.column, f.code))
     return FileResult(
         script.path,
         Status.MIGRATED,

@@ -212,8 +212,20 @@ class _Loop:
                 and node not in inside
                 and node.lineno > end
             ):
-                if node.id in bound and self._is_rows(node):
+                if node.id in bound and self._is_rows(node) and not self._in_another_loop(node):
                     raise NotGatherable(f"`{node.id}` of its last batch is used again behind it")
+
+    def _in_another_loop(self, node: ast.Name) -> bool:
+        """Whether a loop of its own binds this name anew before it is read."""
+        shared = set(self.module.ancestors(self.loop.node))
+        for around in self.module.ancestors(node):
+            if isinstance(around, (ast.For, ast.AsyncFor)) and around not in shared:
+                before = [s for s in around.body if isinstance(s, ast.Assign) and (s.end_lineno or 0) < node.lineno]
+                targets = [around.target, *(target for statement in before for target in statement.targets)]
+                names = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+                if node.id in names and not any(n is node for n in ast.walk(around.iter)):
+                    return True
+        return False
 
     # ---- what is gathered
 

@@ -9,6 +9,7 @@ from accelerate_migrate.analysis import tensors
 from accelerate_migrate.analysis.frames import Frame
 from accelerate_migrate.analysis.library import canonical
 from accelerate_migrate.analysis.library_calls import LibraryCalls
+from accelerate_migrate.analysis.methods import root_sites
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.values import (
     ANY,
@@ -127,6 +128,8 @@ class Expressions(LibraryCalls):
                 results.extend(self._shape(t, index.const()) for t in atom.owner)
             elif isinstance(atom, Bound) and atom.name == "__dict__":
                 results.append(ANY)
+            elif root_sites(value(atom)):  # model[1]: a part of the model, of which no more is known
+                results.append(value(Bound(value(atom), "__getitem__"), UNKNOWN))
             else:
                 results.append(element(value(atom), index.const()))
         return join(results)

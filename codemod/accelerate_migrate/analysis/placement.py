@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 
 from accelerate_migrate.analysis.devices import DeviceDefinition, guarded_choice
 from accelerate_migrate.analysis.homes import Group, Unclear
@@ -48,10 +49,7 @@ class Placement:
     def floor(self) -> int:
         """The line behind which the accelerator can be made: its arguments exist, and so does its import."""
         if self.cpu is None:
-            body = getattr(self.scope, "body", [])
-            imports = [s for s in body if isinstance(s, (ast.Import, ast.ImportFrom))]
-            first = getattr(self.scope, "lineno", 0)
-            return max([first, *(s.end_lineno or 0 for s in imports)]) if isinstance(self.scope, ast.Module) else first
+            return _end_of_imports(self.scope) if isinstance(self.scope, ast.Module) else getattr(self.scope, "lineno", 0)
         parts = {ast.unparse(n) for n in ast.walk(ast.parse(self.cpu)) if isinstance(n, (ast.Name, ast.Attribute))}
         lines = [
             self.module.statement(n).end_lineno or 0
@@ -217,6 +215,17 @@ def argument_for(call: ast.Call, function: ast.AST, name: str) -> ast.expr | Non
         if index < len(call.args):
             return call.args[index]
     return None
+
+
+def _end_of_imports(tree: ast.Module) -> int:
+    """The last line of the run of imports that brings torch (else of the first run): ours is put among them."""
+    runs = [list(run) for of_imports, run in groupby(tree.body, _is_import) if of_imports]
+    with_torch = [run for run in runs if any("torch" in ast.unparse(statement) for statement in run)]
+    return next(((run[-1].end_lineno or 0) for run in [*with_torch, *runs]), 0)
+
+
+def _is_import(statement: ast.stmt) -> bool:
+    return isinstance(statement, (ast.Import, ast.ImportFrom))
 
 
 def _all_names(module: Module) -> set[str]:

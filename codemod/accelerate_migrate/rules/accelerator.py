@@ -85,7 +85,12 @@ def _first_use(context: Context, placement: Placement) -> ast.stmt | None:
         while not isinstance(parent, ast.stmt):
             parent = module.parents[parent]
         first = parent
-    return first
+    loops = [
+        around
+        for around in module.ancestors(first)
+        if isinstance(around, (ast.For, ast.AsyncFor, ast.While)) and module.function(around) is placement.scope
+    ]
+    return loops[-1] if loops and loops[-1].lineno > placement.floor else first
 
 
 def _within(block: list[ast.stmt], statement: ast.stmt, context: Context) -> bool:

@@ -23,7 +23,7 @@ def apply(context: Context) -> None:
             context.migrated(call, "several processes may make this folder at once")
         elif names == {"os.mkdir"} and len(call.args) == 1 and not call.keywords:
             _mkdir(context, call)
-        elif names == {"builtins.open"} and _opens_for_writing(call):
+        elif names == {"builtins.open"} and _opens_for_writing(call) and not _is_guarded(context, call):
             context.review(call, f"{short(call)}: every process writes this file")
     _downloads(context)
     _writers(context)
@@ -49,6 +49,12 @@ def _write_once(context: Context, call: ast.Call) -> None:
         return
     context.edit(Wrap((statement,), f"if {context.accelerator(call)}.is_main_process:"))
     context.migrated(call, f"{short(call.func)}: the main process writes")
+
+
+def _is_guarded(context: Context, node: ast.AST) -> bool:
+    """Whether another rule puts a guard around this node."""
+    around = set(context.plan.module.ancestors(node))
+    return any(isinstance(edit, Wrap) and not around.isdisjoint(edit.statements) for edit in context.edits)
 
 
 def _opens_for_writing(call: ast.Call) -> bool:
