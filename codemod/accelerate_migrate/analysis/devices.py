@@ -81,7 +81,7 @@ def _tests_of_moves(training: Training) -> frozenset[str]:
     if known is None:
         known = frozenset(
             ast.unparse(node.test)
-            for node in ast.walk(training.module.tree)
+            for node in training.module.walk()
             if isinstance(node, ast.If)
             and isinstance(node.test, (ast.Name, ast.Attribute))
             and all(_moves_to_cuda(statement) for statement in node.body)
@@ -103,13 +103,13 @@ def find_definitions(training: Training) -> list[DeviceDefinition]:
     module = training.module
     found: list[DeviceDefinition] = []
     covered: set[ast.stmt] = set()
-    for node in ast.walk(module.tree):
+    for node in module.walk():
         if isinstance(node, ast.If) and node not in covered:
             definition = _of_branches(training, node)
             if definition is not None:
                 found.append(definition)
                 covered.update(n for n in ast.walk(node) if isinstance(n, ast.stmt))
-    for node in ast.walk(module.tree):
+    for node in module.walk():
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node not in covered and _defines(training, node):
             assert node.value is not None
             cpu = _choice_as_cpu(training, node.value)
@@ -119,7 +119,7 @@ def find_definitions(training: Training) -> list[DeviceDefinition]:
 
 def guarded_choice(training: Training) -> tuple[str | None, int]:
     """The ``cpu=`` of a script that has no device variable but moves under ``if use_cuda:``, and the line of the test."""
-    for node in ast.walk(training.module.tree):
+    for node in training.module.walk():
         if isinstance(node, (ast.If, ast.IfExp)) and is_device_flag(training, node.test):
             body = node.body if isinstance(node.body, list) else [node.body]
             if any(isinstance(n, ast.Attribute) and n.attr in ("cuda", "to") for part in body for n in ast.walk(part)):

@@ -202,7 +202,7 @@ class _Loop:
     def _check_after_loop(self) -> None:
         """A batch that is used again behind the loop would be another one."""
         scope = self.module.function(self.loop.node)
-        inside = set(ast.walk(self.loop.node))
+        inside = set(self.module.walk(self.loop.node))
         end = self.loop.node.end_lineno or 0
         bound = self._bound_in_loop()
         for node in ast.walk(scope):
@@ -232,7 +232,7 @@ class _Loop:
     def _bound_in_loop(self) -> set[str]:
         found = set()
         tail = {node for statement in self.tail for node in ast.walk(statement)}
-        for node in ast.walk(self.loop.node):
+        for node in self.module.walk(self.loop.node):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in tail:
                 found.add(node.id)
         return found
@@ -266,7 +266,7 @@ class _Loop:
 
     def _is_scalar(self, name: str) -> bool:
         """Whether the loop asks this name for its one number."""
-        for node in ast.walk(self.loop.node):
+        for node in self.module.walk(self.loop.node):
             if (
                 isinstance(node, ast.Attribute)
                 and node.attr in ("item", "backward")
@@ -286,7 +286,7 @@ class _Loop:
 
     def _shown_to_be_rows(self, name: str) -> bool:
         """Whether the loop treats this name as one row a sample: a torch loss takes it, or each row's best class is asked."""
-        for node in ast.walk(self.loop.node):
+        for node in self.module.walk(self.loop.node):
             if not isinstance(node, ast.Call) or not node.args:
                 continue
             first = ast.unparse(node.args[0])
@@ -379,7 +379,7 @@ class _Loop:
 def divides_by_samples(training: Training, near: ast.AST, accumulator: str) -> Iterator[bool]:
     """For each division of an accumulator in the function around: whether by a number of samples."""
     scope = training.module.function(near)
-    for node in ast.walk(scope):
+    for node in training.module.walk(scope):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             divided, by = node.left, node.right
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):

@@ -50,7 +50,7 @@ def find_homes(training: Training, wanted: frozenset[Site]) -> list[Home]:
     module = training.module
     bindings: dict[tuple[ast.AST, str], list[ast.stmt]] = defaultdict(list)
     sites: dict[tuple[ast.AST, str], set[Site]] = defaultdict(set)
-    for node in ast.walk(module.tree):
+    for node in module.walk():
         if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
             continue
         one = training.value(node)
@@ -85,7 +85,7 @@ def _drop_passing_names(module: Module, sites: dict[tuple[ast.AST, str], set[Sit
             isinstance(node, ast.Return)
             and node.value is not None
             and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.value))
-            for node in ast.walk(scope)
+            for node in module.walk(scope)
         )
         elsewhere = set().union(*(held for other, held in sites.items() if other[0] is not scope), set())
         if returned and sites[key] <= elsewhere:
@@ -118,7 +118,7 @@ def check_aliases(training: Training, groups: list[Group]) -> None:
                 raise Unclear(
                     f"the {site.role.value} made at line {site.line} is kept as an attribute, `.{name}`", line=site.line
                 )
-    for node in ast.walk(training.module.tree):
+    for node in training.module.walk():
         if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
             continue
         inside = {a.site for a in flatten(training.value(node)) if isinstance(a, Object)} - training.value(node).sites()
@@ -133,7 +133,7 @@ def check_aliases(training: Training, groups: list[Group]) -> None:
 
 
 def _is_used_to_train(training: Training, home: Home) -> bool:
-    for node in ast.walk(home.scope):
+    for node in training.module.walk(home.scope):
         if isinstance(node, ast.Call):
             named = [node.func, *node.args, *(k.value for k in node.keywords)]
             if any(isinstance(n, ast.Name) and n.id == home.name for n in named):

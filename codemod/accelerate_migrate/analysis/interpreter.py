@@ -82,7 +82,7 @@ class Interpreter(Expressions):
 
     def _enter_uncalled(self, module: Module) -> None:
         entered = self._contexts
-        for node in ast.walk(module.tree):
+        for node in module.walk():
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node not in entered:
                 owner = None
                 scope = module.scope(node)
@@ -419,7 +419,7 @@ class Interpreter(Expressions):
         if module not in self._parameterised:
             self._parameterised[module] = frozenset(
                 node.value.id
-                for node in ast.walk(module.tree)
+                for node in module.walk()
                 if isinstance(node, ast.Attribute) and node.attr == "parameters" and isinstance(node.value, ast.Name)
             )
         return self._parameterised[module]

@@ -33,14 +33,14 @@ def launch_facts(plan: Plan) -> list[LaunchFact]:
 def _all(plan: Plan) -> Iterator[LaunchFact]:
     if plan.placement.cpu == "True":
         yield LaunchFact("use_cpu", True, plan.placement.chosen_at, "the script trains on the CPU")
-    for node in ast.walk(plan.module.tree):
+    for node in plan.module.walk():
         if isinstance(node, ast.Call) and any(
             isinstance(a, Library) and a.name in DATA_PARALLEL for a in plan.value(node.func)
         ):
             yield from _data_parallel(node)
     for definition in plan.definitions:
         yield from _named_gpu(definition.statement)
-    for node in ast.walk(plan.module.tree):
+    for node in plan.module.walk():
         if isinstance(node, ast.Assign) and any("CUDA_VISIBLE_DEVICES" in ast.unparse(t) for t in node.targets):
             if isinstance(node.value, ast.Constant) and re.fullmatch(r"\d+(,\d+)*", str(node.value.value)):
                 yield LaunchFact("gpu_ids", str(node.value.value), node.lineno, "CUDA_VISIBLE_DEVICES is set here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -29,13 +29,37 @@ class Module:
         self.folder = os.path.dirname(os.path.abspath(self.path))
 
     @cached_property
+    def _index(self) -> tuple[list[ast.AST], dict[ast.AST, tuple[int, int]], dict[ast.AST, ast.AST]]:
+        """Every node in the order of the source, the part of that list below each node, and each node's parent."""
+        nodes: list[ast.AST] = []
+        spans: dict[ast.AST, tuple[int, int]] = {}
+        parents: dict[ast.AST, ast.AST] = {}
+        open_: list[tuple[ast.AST, int, Iterator[ast.AST]]] = [(self.tree, 0, ast.iter_child_nodes(self.tree))]
+        nodes.append(self.tree)
+        while open_:
+            node, start, children = open_[-1]
+            child = next(children, None)
+            if child is None:
+                spans[node] = (start, len(nodes))
+                open_.pop()
+                continue
+            parents[child] = node
+            open_.append((child, len(nodes), ast.iter_child_nodes(child)))
+            nodes.append(child)
+        return nodes, spans, parents
+
+    def walk(self, node: ast.AST | None = None) -> Iterable[ast.AST]:
+        """A node and everything below it (default: the whole file), outer nodes first, in the order of the source."""
+        nodes, spans, _ = self._index
+        if node is None:
+            return nodes
+        span = spans.get(node)
+        return nodes[span[0] : span[1]] if span is not None else ast.walk(node)
+
+    @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The parent of every node."""
-        found: dict[ast.AST, ast.AST] = {}
-        for node in ast.walk(self.tree):
-            for child in ast.iter_child_nodes(node):
-                found[child] = node
-        return found
+        return self._index[2]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around this one, innermost first."""

@@ -53,7 +53,7 @@ class Placement:
         parts = {ast.unparse(n) for n in ast.walk(ast.parse(self.cpu)) if isinstance(n, (ast.Name, ast.Attribute))}
         lines = [
             self.module.statement(n).end_lineno or 0
-            for n in ast.walk(self.scope)
+            for n in self.module.walk(self.scope)
             if isinstance(n, (ast.Name, ast.Attribute))
             and isinstance(n.ctx, ast.Store)
             and ast.unparse(n) in parts
@@ -125,14 +125,14 @@ class Placement:
         calls = self.training.store.callers.get(function, set())
         if not calls or escapes(self.training, function):
             return False
-        inside = set(ast.walk(self.module.tree))
+        inside = set(self.module.walk())
         return all(call in inside and self.reaches(self.module.function(call)) for call in calls)
 
 
 def escapes(training: Training, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether a function is used other than by calling it by name, so that its calls are not all known."""
     known = {call.func for call in training.store.callers.get(function, ())}
-    for node in ast.walk(training.module.tree):
+    for node in training.module.walk():
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and node not in known:
             if any(isinstance(a, FunctionRef) and a.node is function for a in training.value(node)):
                 return True
@@ -177,7 +177,7 @@ def _outermost(training: Training, scopes: set[ast.AST]) -> ast.AST:
 def _device_parameters(training: Training, placement: Placement) -> list[tuple[ast.AST, str]]:
     found: list[tuple[ast.AST, str]] = []
     module = training.module
-    for function in ast.walk(module.tree):
+    for function in module.walk():
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         if placement.is_visible_in(function) and not isinstance(placement.scope, ast.Module):
@@ -230,7 +230,7 @@ def _is_import(statement: ast.stmt) -> bool:
 
 def _all_names(module: Module) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(module.tree):
+    for node in module.walk():
         if isinstance(node, ast.Name):
             names.add(node.id)
         elif isinstance(node, ast.arg):

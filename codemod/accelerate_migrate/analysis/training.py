@@ -52,10 +52,10 @@ class Training:
     cache: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for node in ast.walk(self.module.tree):
+        for node in self.module.walk():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 self._sort_call(node, node.func)
-        for node in ast.walk(self.module.tree):
+        for node in self.module.walk():
             if isinstance(node, (ast.For, ast.AsyncFor)):
                 loaders = self.loaders_of(self.value(node.iter))
                 if loaders:
@@ -102,7 +102,7 @@ class Training:
         stack: list[ast.AST] = list(statements)
         while stack:
             top = stack.pop()
-            for node in ast.walk(top):
+            for node in self.module.walk(top):
                 yield node
                 if isinstance(node, ast.Call):
                     for callee in self.store.calls.get(node, ()):

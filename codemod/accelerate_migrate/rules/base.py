@@ -97,7 +97,7 @@ class Context:
         self.edit(Replace(node, template, holes))
         kept = {n for hole in holes for n in ast.walk(hole)}
         above = {a for hole in holes for a in self.plan.module.ancestors(hole)}
-        for inner in ast.walk(node):
+        for inner in self.plan.module.walk(node):
             if inner is not node and inner not in kept and inner not in above:
                 self.gone.add(inner)
 

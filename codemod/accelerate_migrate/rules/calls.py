@@ -16,7 +16,7 @@ def library_names(plan: Plan, node: ast.expr) -> frozenset[str]:
 
 def library_calls(plan: Plan) -> Iterator[tuple[ast.Call, frozenset[str]]]:
     """Every call whose callee is a library function, with the names it may have."""
-    for node in ast.walk(plan.module.tree):
+    for node in plan.module.walk():
         if isinstance(node, ast.Call):
             names = library_names(plan, node.func)
             if names:
@@ -25,7 +25,7 @@ def library_calls(plan: Plan) -> Iterator[tuple[ast.Call, frozenset[str]]]:
 
 def method_calls(plan: Plan, *names: str) -> Iterator[tuple[ast.Call, ast.Attribute]]:
     """Every ``receiver.name(...)`` call with one of these names."""
-    for node in ast.walk(plan.module.tree):
+    for node in plan.module.walk():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
             yield node, node.func
 

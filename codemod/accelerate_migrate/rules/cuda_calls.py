@@ -26,7 +26,7 @@ def apply(context: Context) -> None:
             context.delete(statement)
         elif not _under_flag(context, call):
             context.manual(call, f"{short(call)} needs CUDA; left as it is")
-    for node in ast.walk(context.plan.module.tree):
+    for node in context.plan.module.walk():
         if isinstance(node, ast.Attribute) and not isinstance(context.parent(node), ast.Call):
             if re.fullmatch(r"torch\.cuda\.\w+Tensor", next(iter(library_names(context.plan, node)), "")):
                 context.review(

@@ -32,7 +32,7 @@ def apply(context: Context) -> None:
             context.delete(definition.statement)
             context.migrated(definition.statement, "the device is the accelerator's; this choice is gone")
         context.gone.add(definition.statement)
-    for node in ast.walk(context.plan.module.tree):
+    for node in context.plan.module.walk():
         if isinstance(node, ast.expr) and not context.is_gone(node):
             _use(context, node)
 
@@ -49,7 +49,7 @@ def _kept_targets(context: Context, definition: DeviceDefinition) -> list[str]:
 def _loads(context: Context, definition: DeviceDefinition, name: str) -> list[ast.Name]:
     """The reads of a device variable, in its scope and in the functions that see it."""
     found = []
-    for node in ast.walk(context.plan.module.tree):
+    for node in context.plan.module.walk():
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
             if _binding_scope(context, node) is definition.scope and not context.is_gone(node):
                 found.append(node)
@@ -75,7 +75,7 @@ def _replaceable(context: Context, node: ast.Name) -> bool:
     if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.id in {a.arg for a in parameters(scope)}:
         return context.plan.placement.device_parameters.get(scope) == node.id
     defined = {d.statement for d in context.plan.definitions if node.id in d.targets and d.scope is scope}
-    for other in ast.walk(scope):
+    for other in context.plan.module.walk(scope):
         if isinstance(other, ast.Name) and other.id == node.id and isinstance(other.ctx, (ast.Store, ast.Del)):
             around = {context.plan.module.statement(other), *context.plan.module.ancestors(other)}
             if not around & defined and _binding_scope(context, other) is scope:

@@ -67,7 +67,7 @@ def _opens_for_writing(call: ast.Call) -> bool:
 def _downloads(context: Context) -> None:
     """``Dataset(..., download=True)``: the main process downloads, then the others find the files."""
     seen: set[ast.stmt] = set()
-    for node in ast.walk(context.plan.module.tree):
+    for node in context.plan.module.walk():
         if not isinstance(node, ast.Call):
             continue
         named = keyword(node, "download")
@@ -95,7 +95,7 @@ def _around_accelerator(context: Context, statement: ast.stmt) -> bool:
 
 def _writers(context: Context) -> None:
     """Calls on TensorBoard writers."""
-    for node in ast.walk(context.plan.module.tree):
+    for node in context.plan.module.walk():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and context.may_change(node):
             if context.plan.value(node.func.value).sites(Role.WRITER):
                 _write_once(context, node)

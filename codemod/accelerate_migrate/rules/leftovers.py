@@ -16,7 +16,7 @@ def apply(context: Context) -> None:
     wanted = (
         {ast.unparse(n) for n in ast.walk(ast.parse(cpu)) if isinstance(n, (ast.Name, ast.Attribute))} if cpu else set()
     )
-    for node in ast.walk(plan.module.tree):
+    for node in plan.module.walk():
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
             continue
         one = plan.value(node.value)
@@ -33,7 +33,7 @@ def _loads(context: Context, target: ast.expr) -> list[ast.AST]:
     """The reads of a variable, or of an attribute of an object that is nowhere handed on whole; none where it may be."""
     module = context.plan.module
     loads = [
-        n for n in ast.walk(module.tree) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)
+        n for n in module.walk() if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)
     ]
     if isinstance(target, ast.Name):
         return [n for n in loads if isinstance(n, ast.Name) and n.id == target.id]

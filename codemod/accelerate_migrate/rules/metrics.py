@@ -14,7 +14,7 @@ def apply(context: Context) -> None:
     for loop in context.plan.training.loops:
         if not loop.trains or not loop.loaders & context.plan.sharded:
             continue
-        for node in ast.walk(loop.node):
+        for node in context.plan.module.walk(loop.node):
             if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and context.may_change(node):
                 _accumulation(context, loop.node, node)
 
@@ -69,7 +69,7 @@ def _is_count(context: Context, node: ast.expr) -> bool:
 def _decides(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> bool:
     """Whether a number is returned or compared behind the loop."""
     scope = context.plan.module.function(loop)
-    for node in ast.walk(scope):
+    for node in context.plan.module.walk(scope):
         if getattr(node, "lineno", 0) <= (loop.end_lineno or 0):
             continue
         if isinstance(node, (ast.Return, ast.Compare)):

@@ -16,7 +16,7 @@ _THROUGH = frozenset(
 def apply(context: Context) -> None:
     """Unwrap prepared models where their own methods and attributes are used outside ``forward``."""
     plan = context.plan
-    for node in ast.walk(plan.module.tree):
+    for node in plan.module.walk():
         if not isinstance(node, ast.Attribute) or node.attr in _THROUGH or not context.may_change(node):
             continue
         sites = plan.value(node.value).sites(Role.MODEL) & plan.prepared

@@ -86,7 +86,7 @@ def _runs_before_prepare(context: Context, model: Object, call: ast.Call) -> boo
     """Whether the model is called between this move and its ``prepare``: it needs its device for that."""
     group = context.plan.group_of(model.site)
     assert group is not None
-    for node in ast.walk(group.scope):
+    for node in context.plan.module.walk(group.scope):
         if isinstance(node, ast.Call) and model.site in context.plan.training.forwards(node):
             if context.plan.module.function(node) is group.scope and node.lineno <= (group.anchor.end_lineno or 0):
                 return True
@@ -140,7 +140,7 @@ def _guards(
 ) -> None:
     """``if use_cuda:`` around nothing but moves goes: what is left in it holds on every device."""
     moving = {context.plan.module.statement(call) for call, _ in moves}
-    for node in ast.walk(context.plan.module.tree):
+    for node in context.plan.module.walk():
         if not isinstance(node, ast.If) or node.orelse or not is_device_flag(context.plan.training, node.test):
             continue
         if not context.may_change(node.test) or not all(s in moving and _is_plain_move(s) for s in node.body):

@@ -33,7 +33,7 @@ def apply(context: Context) -> None:
 
 
 def _made_at(context: Context, line: int, column: int) -> ast.AST:
-    for node in ast.walk(context.plan.module.tree):
+    for node in context.plan.module.walk():
         if isinstance(node, ast.Call) and (node.lineno, node.col_offset) == (line, column):
             return node
     return context.plan.module.tree

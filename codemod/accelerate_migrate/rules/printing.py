@@ -23,7 +23,7 @@ def apply(context: Context) -> None:
             accelerator = context.accelerator(call)
             context.edit(AddArgument(call, f"not {accelerator}.is_local_main_process", name="disable"))
             context.migrated(call, "the progress bar is shown by the main process of each machine")
-    for node in ast.walk(context.plan.module.tree):
+    for node in context.plan.module.walk():
         if isinstance(node, ast.Call) and _only_prints(context, node):
             statement = own_statement(context.plan, node)
             if statement is not None and context.may_change(node) and context.has_accelerator(node):

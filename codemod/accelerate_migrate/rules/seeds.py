@@ -41,7 +41,7 @@ def _draws_while_training(context: Context) -> bool:
     for loop in context.plan.training.loops:
         if not loop.trains:
             continue
-        for node in ast.walk(loop.node):
+        for node in context.plan.module.walk(loop.node):
             if isinstance(node, ast.Call) and any(
                 isinstance(a, Tensor) and a.origin is Origin.FRESH for a in context.plan.value(node)
             ):

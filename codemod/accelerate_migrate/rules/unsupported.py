@@ -17,7 +17,7 @@ _ASKS_ONLY = frozenset({"torch.distributed.is_available", "torch.distributed.is_
 
 def check(module: Module, store: Interpreter) -> None:
     """Raise ``Unclear`` where a module uses machinery that the migration would have to take apart."""
-    for node in ast.walk(module.tree):
+    for node in module.walk():
         if not isinstance(node, ast.Call):
             continue
         for atom in store.values.get(node.func, BOTTOM):
@@ -25,7 +25,7 @@ def check(module: Module, store: Interpreter) -> None:
                 what = foreign(atom.name)
                 if what is not None:
                     raise Unclear(f"this script uses {what}, which this version does not migrate", node)
-    for node in ast.walk(module.tree):
+    for node in module.walk():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exec", "eval"):
             if node.func.id == "exec":
                 raise Unclear("this script runs code from elsewhere by exec, which can change any name", node)
@@ -34,7 +34,7 @@ def check(module: Module, store: Interpreter) -> None:
 def notes(module: Module, store: Interpreter | None, skipped: frozenset[int]) -> list[Finding]:
     """What stands in a file that does not train a PyTorch model by itself: named, not changed."""
     found: dict[tuple[int, int], Finding] = {}
-    for node in ast.walk(module.tree):
+    for node in module.walk():
         if not isinstance(node, ast.Call) or node.lineno in skipped:
             continue
         named = (
