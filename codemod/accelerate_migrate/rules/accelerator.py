@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.placement import NAME, Placement
-from accelerate_migrate.edits import AddArgument, AddImport, AddParameter, Insert, RenameParameter, ReplaceStatement
+from accelerate_migrate.edits import AddArgument, AddImport, AddParameter, Delete, Insert, RenameParameter, ReplaceStatement
 from accelerate_migrate.rules.base import Context, Rule
 
 
@@ -49,7 +49,7 @@ def _create(context: Context, placement: Placement) -> None:
     context.edit(_standing_apart(context, first, text))
     context.migrated(first, f"`{creation}` is made here")
     if definition is not None:
-        context.delete(definition.statement)
+        context.edit(Delete(definition.statement))
 
 
 def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:

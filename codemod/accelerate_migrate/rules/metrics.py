@@ -83,8 +83,9 @@ RULE = Rule(
     name="metrics",
     summary="A training sum that is divided by the size of the whole set is summed over processes.",
     why="Each process sees its part of the set: `total / len(loader.dataset)` would come out too small by their number.",
-    before="total += loss.item()\n...\nprint(total / len(loader.dataset))",
-    after='total += accelerator.reduce(loss.detach(), reduction="sum").item()\n...\naccelerator.print(total / len(loader.dataset))',
+    before="for x, y in loader:\n    ...\n    total += loss.item()\nprint(total / len(loader.dataset))",
+    after='for x, y in loader:\n    ...\n    total += accelerator.reduce(loss.detach(), reduction="sum").item()\n'
+    "accelerator.print(total / len(loader.dataset))",
     safety="Exact on one process. A number that decides something and comes from one process's part gets a review finding.",
     apply=apply,
     order=41,

@@ -49,7 +49,8 @@ RULE = Rule(
     why="A prepared scheduler follows its optimizer and advances once for each process, so that a schedule counted in batches "
     "of the whole loader ends where it did. Stepped once an epoch, that would make it run too fast.",
     before="for x, y in loader:\n    ...\n    scheduler.step()",
-    after="model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)",
+    after="model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)\n"
+    "for x, y in loader:\n    ...\n    scheduler.step()",
     safety="Exact on one process. On several, the finding says what to check.",
     apply=apply,
     order=50,
