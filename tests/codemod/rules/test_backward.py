@@ -1,0 +1,173 @@
+"""AM130: gradients start through the accelerator."""
+
+from __future__ import annotations
+
+from support.migration import PREPARED, check_migrated, check_unchanged
+
+
+def test_becomes_a_call_of_the_accelerator() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        !    AM130 migrated: loss.backward() -> accelerator.backward(loss)
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_the_loss_may_be_any_expression_and_keeps_its_comments() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             optimizer.zero_grad()
+        -    (F.cross_entropy(model(x), y) / 2).backward()  # half
+        +    accelerator.backward(F.cross_entropy(model(x), y) / 2)  # half
+             optimizer.step()
+        """,
+    )
+
+
+def test_arguments_keep_their_meaning_by_name() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward(None, True)
+        +    accelerator.backward(loss, gradient=None, retain_graph=True)
+        -    loss.backward(create_graph=True, **options)
+        +    accelerator.backward(loss, create_graph=True, **options)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_loss_summed_over_the_batch_is_multiplied_since_processes_average() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y, reduction="sum")
+        -    loss.backward()
+        !    AM130 review: this loss is a sum over the batch
+        +    accelerator.backward(loss * accelerator.num_processes)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_sum_divided_by_the_size_of_the_batch_is_a_mean() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y, reduction="sum") / x.size(0)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_class_with_a_backward_of_its_own_is_named_and_left() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         class Tape:
+             def backward(self):
+                 pass
+
+
+         tape = Tape()
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             tape.backward()
+        !    AM130 manual: tape.backward() is not the backward of a loss tensor
+             optimizer.step()
+        """,
+    )
+
+
+def test_the_backward_of_an_autograd_function_is_only_defined() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         class Double(torch.autograd.Function):
+             @staticmethod
+             def forward(ctx, x):
+                 return 2 * x
+
+             @staticmethod
+             def backward(ctx, grad):
+                 return 2 * grad
+
+
+         for x, y in loader:
+             loss = F.cross_entropy(Double.apply(model(x)), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_torch_autograd_backward_is_named_and_left() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             torch.autograd.backward(loss)
+        !    AM130 manual: left as it is
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_suppressed_line_stays() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+             if x.sum() > 0:
+                 loss.backward()  # accelerate-migrate: skip
+             else:
+        -        loss.backward()
+        +        accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_gradients_without_an_optimizer_of_this_file_are_named() -> None:
+    check_unchanged("""
+         import torch
+
+         class Loss:
+             def backward(self):
+                 return 1
+
+
+         Loss().backward()
+        ! AM900 note: no loss that an optimizer of this file steps on
+    """)
+
+
+def test_a_script_of_another_framework_is_left() -> None:
+    check_unchanged("""
+         import mxnet as mx
+
+         loss = mx.nd.ones(1)
+         loss.backward()
+        ! AM900 note: not PyTorch
+    """)

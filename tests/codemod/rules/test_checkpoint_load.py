@@ -1,0 +1,96 @@
+"""AM155: checkpoints are read to the CPU and reach the unwrapped model."""
+
+from __future__ import annotations
+
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated
+
+
+def test_a_checkpoint_is_read_to_the_cpu() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+        -state = torch.load("net.pt")
+        +state = torch.load("net.pt", map_location="cpu")
+         model.load_state_dict(state["net"])
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_place_that_the_script_chose_stays() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         model.load_state_dict(torch.load("net.pt", map_location="cpu"))
+         model.load_state_dict(torch.load("net.pt", lambda storage, place: storage))
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_file_that_is_no_checkpoint_stays_where_it_was_saved() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         vectors = torch.load("vectors.pt")
+        ! AM155 note: left as it is
+        """,
+        TRAINED,
+    )
+
+
+def test_a_state_for_a_prepared_model_goes_to_the_unwrapped_one() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+        -model.load_state_dict(torch.load("other.pt"))
+        +accelerator.unwrap_model(model).load_state_dict(torch.load("other.pt", map_location="cpu"))
+        """,
+    )
+
+
+def test_a_file_of_this_run_is_waited_for() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+        -torch.save(model.state_dict(), "net.pt")
+        +accelerator.save(accelerator.get_state_dict(model), "net.pt")
+        -model.load_state_dict(torch.load("net.pt"))
+        +accelerator.wait_for_everyone()
+        +accelerator.unwrap_model(model).load_state_dict(torch.load("net.pt", map_location="cpu"))
+        """,
+    )
+
+
+def test_the_optimizers_state_is_loaded_as_before() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+        -optimizer.load_state_dict(torch.load("opt.pt"))
+        +optimizer.load_state_dict(torch.load("opt.pt", map_location="cpu"))
+        """,
+    )
+
+
+def test_the_load_of_another_library_stays() -> None:
+    check_migrated(
+        "import json",
+        PREPARED,
+        """
+         settings = json.load(open("settings.json"))
+        """,
+        TRAINED,
+    )

@@ -1,0 +1,88 @@
+"""AM260: what is left of CUDA is named."""
+
+from __future__ import annotations
+
+from support.migration import PREPARED, TRAINED, check_migrated
+
+
+def test_the_choice_of_a_gpu_goes() -> None:
+    check_migrated(
+        """
+         import torch
+        -torch.cuda.set_device(0)
+        """,
+        PREPARED,
+        TRAINED,
+    )
+
+
+def test_calls_that_do_nothing_without_cuda_stay_in_silence() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+         torch.cuda.empty_cache()
+         peak = torch.cuda.max_memory_allocated()
+         count = torch.cuda.device_count()
+        """,
+    )
+
+
+def test_a_call_that_needs_cuda_is_named() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+         torch.cuda.synchronize()
+        ! AM260 manual: needs CUDA; left as it is
+        """,
+    )
+
+
+def test_a_call_that_asks_first_is_fine() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+         if torch.cuda.is_available():
+             torch.cuda.synchronize()
+        """,
+    )
+
+
+def test_a_tensor_type_of_cuda_is_for_review() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         Tensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor
+        ! AM260 review: on other accelerators it makes CPU tensors
+        """,
+        TRAINED,
+    )
+
+
+def test_the_environment_variable_belongs_to_the_launcher() -> None:
+    check_migrated(
+        "import os",
+        PREPARED,
+        """
+         os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+        ! AM260 manual: is set by the launcher
+         os.environ["OMP_NUM_THREADS"] = "1"
+        """,
+        TRAINED,
+    )
+
+
+def test_a_synchronize_of_ones_own_stays() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         def synchronize():
+             return None
+
+
+         synchronize()
+        """,
+        TRAINED,
+    )

@@ -1,0 +1,111 @@
+"""AM180: `DataParallel` goes; its splitting of the batch is kept."""
+
+from __future__ import annotations
+
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated
+
+SPLIT = IMPORTS.replace("import Accelerator", "import Accelerator, DataLoaderConfiguration")
+
+
+def test_a_wrapped_model_is_the_model() -> None:
+    check_migrated(
+        SPLIT,
+        """
+        +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
+        -model = nn.DataParallel(nn.Linear(8, 3)).cuda()
+        ! AM180 review: the batch size must be a multiple of their number
+        +model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_wrap_that_depends_on_the_number_of_gpus_goes_with_its_test() -> None:
+    check_migrated(
+        SPLIT,
+        """
+        +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
+         model = nn.Linear(8, 3)
+        -if torch.cuda.device_count() > 1:
+        -    model = nn.DataParallel(model)
+        !    AM180 review
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_what_looked_through_the_wrapper_looks_at_the_model() -> None:
+    check_migrated(
+        SPLIT,
+        """
+        +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
+         model = nn.Linear(8, 3)
+        -model = nn.DataParallel(model)
+        ! AM180 review
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+        """
+        -torch.save(model.module.state_dict(), "net.pt")
+        +accelerator.save(accelerator.get_state_dict(model), "net.pt")
+        -bias = model.module.bias
+        +bias = accelerator.unwrap_model(model).bias
+        """,
+    )
+
+
+def test_checkpoints_with_the_old_prefix_still_load() -> None:
+    check_migrated(
+        SPLIT,
+        """
+        +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
+        -model = nn.DataParallel(nn.Linear(8, 3))
+        ! AM180 review
+        +model = nn.Linear(8, 3)
+        -model.load_state_dict(torch.load("a"))
+        ! AM155 review: its checkpoints carry the prefix `module.`, which is accepted here
+        +model.load_state_dict({k.removeprefix("module."): v for k, v in torch.load("a", map_location="cpu").items()})
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_class_of_ones_own_called_dataparallel_stays() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         class DataParallel:
+             def __init__(self, inner):
+                 self.inner = inner
+
+
+         parallel = DataParallel(3)
+        """,
+        TRAINED,
+    )
+
+
+def test_the_functional_form_inside_a_model_is_named_and_left() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             out = nn.parallel.data_parallel(model, x, range(2))
+        !    AM180 manual: spreads a part of the model over GPUs by itself
+             loss = F.cross_entropy(out, y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )

@@ -1,0 +1,157 @@
+"""AM110: `device` variables and spelled-out devices become `accelerator.device`."""
+
+from __future__ import annotations
+
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated
+
+OBJECTS = """
+     model = nn.Linear(8, 3)
+     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+     loader = DataLoader(data, batch_size=32, shuffle=True)
+    +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+"""
+
+
+def test_the_choice_of_a_device_becomes_the_accelerator() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        +accelerator = Accelerator()
+        -z = torch.zeros(8, device=device)
+        +z = torch.zeros(8, device=accelerator.device)
+        """,
+        OBJECTS,
+        TRAINED,
+    )
+
+
+def test_a_choice_in_branches_is_one_choice() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -if torch.cuda.is_available():
+        -    device = "cuda:0"
+        -else:
+        -    device = "cpu"
+        +accelerator = Accelerator()
+        -z = torch.zeros(8).to(device)
+        +z = torch.zeros(8).to(accelerator.device)
+        """,
+        OBJECTS,
+        TRAINED,
+    )
+
+
+def test_the_scripts_own_wish_for_the_cpu_is_kept() -> None:
+    check_migrated(
+        "import argparse",
+        IMPORTS,
+        """
+         parser = argparse.ArgumentParser()
+         parser.add_argument("--no-cuda", action="store_true")
+         args = parser.parse_args()
+        -device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")
+        +accelerator = Accelerator(cpu=args.no_cuda)
+        -z = torch.zeros(8, device=device)
+        +z = torch.zeros(8, device=accelerator.device)
+        """,
+        OBJECTS,
+        TRAINED,
+    )
+
+
+def test_a_device_string_is_compared_by_type() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -device = "cuda" if torch.cuda.is_available() else "cpu"
+        +accelerator = Accelerator()
+        -if device == "cuda":
+        +if accelerator.device.type == "cuda":
+             torch.backends.cudnn.benchmark = True
+        """,
+        OBJECTS,
+        TRAINED,
+    )
+
+
+def test_a_read_that_cannot_have_the_accelerator_keeps_the_variable() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        +accelerator = Accelerator()
+        +device = accelerator.device
+         zeros = torch.zeros(8, device=device)  # accelerate-migrate: skip
+        """,
+        OBJECTS,
+        TRAINED,
+    )
+
+
+def test_the_device_on_an_object_stays_for_other_readers() -> None:
+    check_migrated(
+        "import argparse",
+        IMPORTS,
+        """
+         args = argparse.ArgumentParser().parse_args()
+        -args.device = "cuda" if torch.cuda.is_available() else "cpu"
+        +accelerator = Accelerator()
+        +args.device = accelerator.device
+         z = torch.zeros(8, device=args.device)
+        """,
+        OBJECTS,
+        TRAINED,
+    )
+
+
+def test_a_device_spelled_out_is_the_accelerators() -> None:
+    check_migrated(
+        PREPARED,
+        """
+        -z = torch.zeros(8, device="cuda:0")
+        +z = torch.zeros(8, device=accelerator.device)
+         name = "cuda"
+         where = {"cuda": 1}
+        """,
+        TRAINED,
+    )
+
+
+def test_the_cpu_spelled_out_stays() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         z = torch.zeros(8, device="cpu")
+         w = torch.zeros(8, device=torch.device("cpu"))
+        """,
+        TRAINED,
+    )
+
+
+def test_another_variable_called_device_stays() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         device = "/dev/sda1"
+         print_device = open(device)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_choice_behind_what_is_prepared_is_made_in_front_of_it() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        -device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        -model.to(device)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )

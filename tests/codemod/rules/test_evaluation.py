@@ -1,0 +1,182 @@
+"""AM210: evaluation adds up the samples of every process."""
+
+from __future__ import annotations
+
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated
+
+WITH_TEST_LOADER = (
+    IMPORTS
+    + """
+    +accelerator = Accelerator()
+     model = nn.Linear(8, 3)
+     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+     loader = DataLoader(data, batch_size=32, shuffle=True)
+     test_loader = DataLoader(data, batch_size=50)
+    +model, optimizer, loader, test_loader = accelerator.prepare(model, optimizer, loader, test_loader)
+"""
+)
+WHOLE_TEST_LOADER = (
+    IMPORTS
+    + """
+    +accelerator = Accelerator()
+     model = nn.Linear(8, 3)
+     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+     loader = DataLoader(data, batch_size=32, shuffle=True)
+     test_loader = DataLoader(data, batch_size=50)
+    !AM140 review: every process evaluates all of it
+    +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+"""
+)
+
+
+def test_outputs_and_targets_are_gathered_behind_the_last_model_call() -> None:
+    check_migrated(
+        WITH_TEST_LOADER,
+        TRAINED,
+        """
+         correct = 0
+         for x, y in test_loader:
+             out = model(x)
+        +    out, y = accelerator.gather_for_metrics((out, y))
+             correct += (out.argmax(1) == y).sum().item()
+        """,
+    )
+
+
+def test_the_number_of_samples_is_asked_of_what_is_gathered_anyway() -> None:
+    check_migrated(
+        WITH_TEST_LOADER,
+        TRAINED,
+        """
+         correct = seen = 0
+         for x, y in test_loader:
+             with torch.no_grad():
+                 out = model(x)
+        +        out, y = accelerator.gather_for_metrics((out, y))
+             correct += (out.argmax(1) == y).sum().item()
+        -    seen += x.size(0)
+        +    seen += y.size(0)
+        """,
+    )
+
+
+def test_a_sum_is_exact_and_a_mean_over_batches_is_for_review() -> None:
+    check_migrated(
+        WITH_TEST_LOADER,
+        TRAINED,
+        """
+         total = 0.0
+         for x, y in test_loader:
+             out = model(x)
+        +    out, y = accelerator.gather_for_metrics((out, y))
+             total += F.cross_entropy(out, y, reduction="sum").item()
+         mean = 0.0
+         for x, y in test_loader:
+        ! AM210 review: `mean` averages over batches
+             out = model(x)
+        +    out, y = accelerator.gather_for_metrics((out, y))
+             mean += F.cross_entropy(out, y).item()
+         mean /= len(test_loader)
+        """,
+    )
+
+
+def test_means_divided_by_the_number_of_samples_keep_the_loader_whole() -> None:
+    check_migrated(
+        WHOLE_TEST_LOADER,
+        TRAINED,
+        """
+         mean = 0.0
+         for x, y in test_loader:
+        -    out = model(x.cuda())
+        +    out = model(x.to(accelerator.device))
+        -    mean += F.cross_entropy(out, y.cuda()).item()
+        +    mean += F.cross_entropy(out, y.to(accelerator.device)).item()
+         mean /= len(test_loader.dataset)
+        """,
+    )
+
+
+def test_a_loop_that_writes_something_for_each_batch_keeps_the_loader_whole() -> None:
+    check_migrated(
+        WHOLE_TEST_LOADER,
+        TRAINED,
+        """
+         lines = open("out.txt")
+         for x, y in test_loader:
+        -    out = model(x.cuda())
+        +    out = model(x.to(accelerator.device))
+             lines.write(str(out))
+        """,
+    )
+
+
+def test_results_written_at_positions_keep_the_loader_whole() -> None:
+    check_migrated(
+        WHOLE_TEST_LOADER,
+        TRAINED,
+        """
+         table = {}
+         for i, (x, y) in enumerate(test_loader):
+        -    out = model(x.cuda())
+        +    out = model(x.to(accelerator.device))
+             table[i] = out.sum()
+        """,
+    )
+
+
+def test_a_batch_that_is_used_again_behind_the_loop_keeps_the_loader_whole() -> None:
+    check_migrated(
+        WHOLE_TEST_LOADER,
+        TRAINED,
+        """
+         correct = 0
+         for x, y in test_loader:
+        -    out = model(x.cuda())
+        +    out = model(x.to(accelerator.device))
+             correct += (out.argmax(1).cpu() == y).sum().item()
+         picture = out[0]
+        """,
+    )
+
+
+def test_a_loop_without_the_model_keeps_the_loader_whole() -> None:
+    check_migrated(
+        WHOLE_TEST_LOADER,
+        TRAINED,
+        """
+         mean = 0.0
+         for x, y in test_loader:
+             mean += x.sum().item()
+        """,
+    )
+
+
+def test_evaluation_over_the_training_loader_that_cannot_be_gathered_is_for_review() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+         for x, y in loader:
+        ! AM140 review: its results are not gathered
+             out = model(x)
+             picture = open("out.txt").write(str(out))
+             del out
+        """,
+    )
+
+
+def test_a_loop_that_trains_is_not_gathered() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         correct = 0
+         for x, y in loader:
+             out = model(x)
+             loss = F.cross_entropy(out, y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+             correct += (out.argmax(1) == y).sum().item()
+        """,
+    )

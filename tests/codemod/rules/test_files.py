@@ -1,0 +1,117 @@
+"""AM240: files and folders are made once, and data is downloaded once."""
+
+from __future__ import annotations
+
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated
+
+
+def test_folders_may_be_made_by_several_processes_at_once() -> None:
+    check_migrated(
+        "import os",
+        PREPARED,
+        """
+        -os.makedirs("out")
+        +os.makedirs("out", exist_ok=True)
+        -os.mkdir("logs")
+        +os.makedirs("logs", exist_ok=True)
+         os.makedirs("kept", exist_ok=True)
+        """,
+        TRAINED,
+    )
+
+
+def test_pictures_are_written_by_the_main_process() -> None:
+    check_migrated(
+        "import numpy as np\nimport torchvision",
+        PREPARED,
+        TRAINED,
+        """
+        -torchvision.utils.save_image(x, "x.png")
+        -np.save("loss.npy", loss.item())
+        +if accelerator.is_main_process:
+        +    torchvision.utils.save_image(x, "x.png")
+        +if accelerator.is_main_process:
+        +    np.save("loss.npy", loss.item())
+        """,
+    )
+
+
+def test_a_picture_that_the_model_draws_is_left_to_a_person() -> None:
+    check_migrated(
+        "import torchvision",
+        PREPARED,
+        TRAINED,
+        """
+         torchvision.utils.save_image(model(x), "x.png")
+        ! AM240 manual: guarding it would leave the other processes behind
+        """,
+    )
+
+
+def test_a_writer_logs_once() -> None:
+    check_migrated(
+        "import tensorboardX",
+        PREPARED,
+        """
+         writer = tensorboardX.SummaryWriter("logs")
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        -    writer.add_scalar("loss", loss.item())
+        +    if accelerator.is_main_process:
+        +        writer.add_scalar("loss", loss.item())
+        """,
+    )
+
+
+def test_data_is_downloaded_by_the_main_process_first() -> None:
+    check_migrated(
+        "import torchvision",
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        -digits = torchvision.datasets.MNIST("data", download=True)
+        +with accelerator.main_process_first():
+        +    digits = torchvision.datasets.MNIST("data", download=True)
+         again = torchvision.datasets.MNIST("data", download=False)
+         loader = DataLoader(digits, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_file_opened_for_writing_is_for_review() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+         log = open("log.txt", "a")
+        ! AM240 review: every process writes this file
+         text = open("log.txt").read()
+        """,
+    )
+
+
+def test_methods_of_the_same_name_stay() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         class Recorder:
+             def save(self, path):
+                 return path
+
+             def makedirs(self, path):
+                 return path
+
+
+         recorder = Recorder()
+         recorder.save("a")
+         recorder.makedirs("b")
+        """,
+        TRAINED,
+    )

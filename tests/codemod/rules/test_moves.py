@@ -1,0 +1,299 @@
+"""AM120: what `prepare` moves loses its move; everything else is moved to the accelerator's device."""
+
+from __future__ import annotations
+
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated
+
+
+def test_a_model_and_its_batches_are_moved_by_prepare() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+        -model = nn.Linear(8, 3).cuda()
+        +model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         for x, y in loader:
+        -    x, y = x.cuda(), y.cuda(non_blocking=True)
+             optimizer.zero_grad()
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_move_in_the_middle_of_a_chain_leaves_the_chain() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+        -    x = x.view(-1, 8).cuda().float()
+        +    x = x.view(-1, 8).float()
+        -    loss = F.cross_entropy(model(x.to("cuda")), y.cuda())
+        +    loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_batches_may_be_lists_or_dicts() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for batch in loader:
+        -    batch = [t.cuda() for t in batch]
+             loss = F.cross_entropy(model(batch[0]), batch[1])
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+         for batch in loader:
+        -    batch = {k: v.cuda() for k, v in batch.items()}
+             loss = F.cross_entropy(model(batch["x"]), batch["y"])
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_tensor_made_on_the_spot_keeps_its_move() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+        -    noise = torch.randn(x.size(0), 8).cuda()
+        +    noise = torch.randn(x.size(0), 8).to(accelerator.device)
+        -    loss = F.cross_entropy(model(x.cuda() + noise), y.cuda())
+        +    loss = F.cross_entropy(model(x + noise), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_what_is_made_from_a_batch_and_something_else_keeps_its_move() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+        -    mixed = (x + torch.randn(8)).cuda()
+        +    mixed = (x + torch.randn(8)).to(accelerator.device)
+        -    loss = F.cross_entropy(model(mixed), y.cuda())
+        +    loss = F.cross_entropy(model(mixed), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_change_of_dtype_is_not_a_move() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             x = x.to(torch.float64).to(torch.float32)
+             loss = F.cross_entropy(model(x), y.to(torch.int64))
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_dtype_beside_the_device_stays() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+        -    x = x.to("cuda", torch.float32)
+        +    x = x.to(torch.float32)
+        -    y = y.to(device="cuda", dtype=torch.int64, non_blocking=True)
+        +    y = y.to(dtype=torch.int64)
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_move_to_the_cpu_stays() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+             seen = loss.detach().to("cpu")
+             kept = x.cpu()
+        """,
+    )
+
+
+def test_the_cuda_method_of_a_class_of_ones_own_stays() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         class Timer:
+             def cuda(self):
+                 return self
+
+             def to(self, unit):
+                 return self
+
+
+         timer = Timer().cuda().to("ms")
+        """,
+        TRAINED,
+    )
+
+
+def test_a_loss_without_parameters_needs_no_move() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -criterion = nn.CrossEntropyLoss().cuda()
+        +criterion = nn.CrossEntropyLoss()
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_loss_with_class_weights_is_moved() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+        -criterion = nn.CrossEntropyLoss(weight=torch.ones(3)).cuda()
+        +criterion = nn.CrossEntropyLoss(weight=torch.ones(3)).to(accelerator.device)
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_frozen_teacher_is_moved_since_prepare_does_not_see_it() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+        -teacher = nn.Linear(8, 3).cuda()
+        +teacher = nn.Linear(8, 3).to(accelerator.device)
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         for x, y in loader:
+             loss = F.mse_loss(model(x), teacher(x))
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_guard_around_moves_only_goes_with_them() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+        -if torch.cuda.is_available():
+        -    model.cuda()
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_guard_with_something_else_in_it_stays() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         if torch.cuda.is_available():
+        -    model.cuda()
+             torch.backends.cudnn.benchmark = True
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_an_expression_that_moves_where_it_can_becomes_plain() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+        -    x = x.cuda() if torch.cuda.is_available() else x
+        -    z = torch.randn(8).cuda() if torch.cuda.is_available() else torch.randn(8)
+        +    z = torch.randn(8).to(accelerator.device)
+             loss = F.cross_entropy(model(x + z), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_moved_copy_that_nothing_uses_is_named() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         weights = torch.ones(3)
+         weights.cuda()
+        ! AM120 note: moves a copy that nothing uses
+        """,
+        TRAINED,
+    )
+
+
+def test_a_model_that_is_called_before_prepare_is_moved_for_that() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+        -model = nn.LazyLinear(3).cuda()
+        +model = nn.LazyLinear(3).to(accelerator.device)
+        -model(torch.ones(1, 8).cuda())
+        +model(torch.ones(1, 8).to(accelerator.device))
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_suppressed_move_stays() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             x = x.cuda()  # accelerate-migrate: skip
+        -    loss = F.cross_entropy(model(x), y.cuda())
+        +    loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )

@@ -1,0 +1,202 @@
+"""AM140: what trains goes through `prepare`, once, behind the last of it that is made."""
+
+from __future__ import annotations
+
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated, check_refused
+
+
+def test_one_call_stands_behind_the_last_object() -> None:
+    check_migrated(PREPARED, TRAINED)
+
+
+def test_an_optimizer_made_before_the_loader_or_after_it() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+         model = nn.Linear(8, 3)
+         print_every = 10
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_each_optimizer_and_its_model_is_prepared() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         encoder, head = nn.Linear(8, 8), nn.Linear(8, 3)
+         slow = torch.optim.SGD(encoder.parameters(), lr=0.1)
+         fast = torch.optim.Adam(head.parameters())
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +encoder, head, slow, fast, loader = accelerator.prepare(encoder, head, slow, fast, loader)
+         for x, y in loader:
+             loss = F.cross_entropy(head(encoder(x)), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             slow.step()
+             fast.step()
+        """,
+    )
+
+
+def test_a_model_that_no_optimizer_owns_is_not_prepared() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+         teacher = nn.Linear(8, 3)
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         for x, y in loader:
+             loss = F.mse_loss(model(x), teacher(x))
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_part_of_a_model_is_prepared_with_the_whole() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 3))
+         optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_state_is_loaded_before_the_model_is_prepared() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        -model.load_state_dict(torch.load("start.pt"))
+        +model.load_state_dict(torch.load("start.pt", map_location="cpu"))
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_what_is_made_anew_for_each_fold_is_prepared_anew() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         for fold in range(5):
+             model = nn.Linear(8, 3)
+             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+             loader = DataLoader(data, batch_size=32, shuffle=True)
+        +    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+             for x, y in loader:
+                 loss = F.cross_entropy(model(x), y)
+        -        loss.backward()
+        +        accelerator.backward(loss)
+                 optimizer.step()
+        """,
+    )
+
+
+def test_a_loader_that_nothing_iterates_over_is_made_for_somebody() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+         other = DataLoader(data, batch_size=32)
+        +model, optimizer, loader, other = accelerator.prepare(model, optimizer, loader, other)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_wide_call_is_folded() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         a_model_with_a_long_name = nn.Linear(8, 3)
+         an_optimizer_with_a_long_name = torch.optim.SGD(a_model_with_a_long_name.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +a_model_with_a_long_name, an_optimizer_with_a_long_name, loader = accelerator.prepare(
+        +    a_model_with_a_long_name, an_optimizer_with_a_long_name, loader
+        +)
+         for x, y in loader:
+             loss = F.cross_entropy(a_model_with_a_long_name(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             an_optimizer_with_a_long_name.step()
+        """,
+    )
+
+
+def test_a_name_for_two_kinds_of_things_is_refused() -> None:
+    check_refused(
+        """
+         import torch
+         from torch import nn
+
+         net = nn.Linear(8, 3)
+        ! AM900 refused: `net` holds objects of different roles
+         net = torch.optim.SGD(net.parameters(), lr=0.1)
+         loss = torch.ones(1)
+         loss.backward()
+         net.step()
+        """
+    )
+
+
+def test_a_model_kept_on_an_attribute_is_refused() -> None:
+    check_refused(
+        """
+         import torch
+         from torch import nn
+
+
+         class Trainer:
+             def __init__(self):
+                 self.model = nn.Linear(8, 3)
+        !        AM900 refused: the model made here is not held by a plain variable
+                 self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+             def step(self, x):
+                 self.model(x).sum().backward()
+                 self.optimizer.step()
+
+
+         Trainer().step(torch.ones(8))
+        """
+    )
+
+
+def test_a_model_kept_in_a_container_is_refused() -> None:
+    check_refused(
+        """
+         import torch
+         from torch import nn
+
+         model = nn.Linear(8, 3)
+         parts = {"model": model}
+        ! AM900 refused: `parts` keeps what is trained in a container
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         parts["model"](torch.ones(8)).sum().backward()
+         optimizer.step()
+        """
+    )

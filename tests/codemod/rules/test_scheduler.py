@@ -1,0 +1,135 @@
+"""AM200: a scheduler stepped once a batch is prepared, one stepped once an epoch is not."""
+
+from __future__ import annotations
+
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated
+
+
+def test_one_that_steps_once_an_epoch_stays_as_it_is() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         for epoch in range(3):
+             for x, y in loader:
+                 loss = F.cross_entropy(model(x), y)
+        -        loss.backward()
+        +        accelerator.backward(loss)
+                 optimizer.step()
+             scheduler.step()
+        !    AM200 note: runs once an epoch: not prepared
+        """,
+    )
+
+
+def test_one_that_steps_once_a_batch_is_prepared() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)
+        +model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+             scheduler.step()
+        !    AM200 review: a schedule counted in steps of one process would run too fast
+        """,
+    )
+
+
+def test_a_function_that_the_loop_calls_runs_once_a_batch() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+        +model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+
+
+         def step(loss):
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+             scheduler.step()
+        !    AM200 review: runs once a batch
+
+
+         for x, y in loader:
+             step(F.cross_entropy(model(x), y))
+        """,
+    )
+
+
+def test_one_that_steps_both_ways_is_not_prepared() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+             scheduler.step()
+        !    AM200 note: runs both once a batch and once an epoch
+         scheduler.step()
+        """,
+    )
+
+
+def test_one_that_follows_the_training_loss_is_for_review() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+         scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         total = 0.0
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+             total += loss.item()
+         scheduler.step(total)
+        ! AM200 review: which each process computes from its part
+        """,
+    )
+
+
+def test_a_step_of_a_class_of_ones_own_is_none() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         class Clock:
+             def step(self):
+                 return 1
+
+
+         clock = Clock()
+         clock.step()
+        """,
+        TRAINED,
+    )

@@ -1,0 +1,124 @@
+"""AM900: what this version does not migrate is refused, with the place and the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.migration import check_refused, check_unchanged
+
+MACHINERY = [
+    ("from torch.cuda.amp import GradScaler", "scaler = GradScaler()", "torch.cuda.amp"),
+    ("from torch.amp import autocast", 'context = autocast("cuda")', "torch.amp"),
+    ("import torch.distributed as dist", 'dist.init_process_group("nccl")', "torch.distributed"),
+    (
+        "from torch.nn.parallel import DistributedDataParallel as DDP",
+        "model = DDP(model)",
+        "DistributedDataParallel",
+    ),
+    (
+        "from torch.utils.data.distributed import DistributedSampler",
+        "sampler = DistributedSampler([])",
+        "DistributedSampler",
+    ),
+    ("from apex import amp", "model = amp.initialize(model)", "apex"),
+    ("import horovod.torch as hvd", "hvd.init()", "horovod"),
+    ("import torch.multiprocessing as mp", "mp.spawn(print)", "torch.multiprocessing"),
+    ("import torch_xla.core.xla_model as xm", "device = xm.xla_device()", "torch_xla"),
+]
+TRAINS = """
+    model = nn.Linear(8, 3).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(8).cuda()).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("imports", "use", "what"), MACHINERY, ids=[what for _, _, what in MACHINERY])
+def test_other_ways_to_train_in_parallel_or_mixed_precision(imports: str, use: str, what: str) -> None:
+    check_refused(
+        "import torch\nfrom torch import nn",
+        imports,
+        f" {use}\n!AM900 refused: this script uses {what}, which this version does not migrate",
+        TRAINS,
+    )
+
+
+def test_an_import_alone_refuses_nothing() -> None:
+    check_unchanged(
+        """
+         import torch.distributed as dist
+         from apex import amp
+
+         x = torch.ones(1).cuda()
+        ! AM900 note: moves to CUDA in a file that does not train by itself
+        """
+    )
+
+
+def test_asking_whether_there_is_a_group_is_harmless() -> None:
+    check_unchanged(
+        """
+         import torch.distributed as dist
+
+         name = "backward"
+         if dist.is_available() and dist.is_initialized():
+             pass
+        """
+    )
+
+
+def test_an_optimizer_that_is_not_known() -> None:
+    check_refused(
+        """
+         import torch
+         from strange_optimizers import Sophia
+         from torch import nn
+
+         model = nn.Linear(8, 3).cuda()
+         optimizer = Sophia(model.parameters())
+         loss = model(torch.ones(8).cuda()).mean()
+         loss.backward()
+        ! AM900 refused: no optimizer that is known steps on them
+         optimizer.step()
+        """
+    )
+
+
+def test_code_that_comes_from_elsewhere() -> None:
+    check_refused(
+        """
+         import torch
+         from torch import nn
+
+         exec(open("configurator.py").read())
+        ! AM900 refused: runs code from elsewhere by exec
+        """,
+        TRAINS,
+    )
+
+
+def test_a_library_file_that_moves_to_cuda_is_named() -> None:
+    check_unchanged(
+        """
+         import torch
+
+
+         def ones(n):
+             return torch.ones(n).cuda()
+        !    AM900 note: moves to CUDA in a file that does not train by itself
+        """
+    )
+
+
+def test_a_suppressed_line_is_not_named() -> None:
+    check_unchanged(
+        """
+        import torch
+
+        x = torch.ones(3).cuda()  # accelerate-migrate: skip
+        """
+    )
+
+
+def test_a_file_about_something_else_is_left() -> None:
+    check_unchanged("cuda = 'CUDA is a toolkit'")
