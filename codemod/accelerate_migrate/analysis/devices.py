@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -72,30 +73,41 @@ def is_flag(training: Training, test: ast.expr) -> bool:
 
 
 def is_device_flag(training: Training, test: ast.expr) -> bool:
-    """Whether a test decides between devices: it asks for availability, or somewhere guards nothing but ``.cuda()``."""
-    return is_flag(training, test) or ast.unparse(test) in _tests_of_moves(training)
+    """Whether a test decides between devices: it asks for availability, or is a CUDA flag that guards moves somewhere.
+
+    A flag such as ``args.cuda`` has an unknown value: it counts where its name says CUDA or GPU *and* some ``if`` on it
+    does nothing but move.
+    """
+    return is_flag(training, test) or ast.unparse(test) in _cuda_flags(training)
 
 
-def _tests_of_moves(training: Training) -> frozenset[str]:
-    known = training.cache.get("tests of moves")
+def _cuda_flags(training: Training) -> frozenset[str]:
+    known = training.cache.get("cuda flags")
     if known is None:
         known = frozenset(
             ast.unparse(node.test)
             for node in training.module.walk()
             if isinstance(node, ast.If)
             and isinstance(node.test, (ast.Name, ast.Attribute))
-            and all(_moves_to_cuda(statement) for statement in node.body)
+            and re.search("cuda|gpu", ast.unparse(node.test), re.IGNORECASE)
+            and all(is_pure_move(statement) for statement in node.body)
         )
-        training.cache["tests of moves"] = known
+        training.cache["cuda flags"] = known
     return known
 
 
-def _moves_to_cuda(statement: ast.stmt) -> bool:
-    """``x.cuda()``, ``x = x.cuda()`` or ``x, y = x.cuda(), y.cuda()``."""
+def is_pure_move(statement: ast.stmt) -> bool:
+    """``x.cuda()``, ``x = x.cuda()`` or ``x, y = x.cuda(), y.cuda()``: nothing but moves of things that have a name."""
     if not isinstance(statement, (ast.Expr, ast.Assign)):
         return False
     values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
-    return all(isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) and v.func.attr == "cuda" for v in values)
+    return all(
+        isinstance(v, ast.Call)
+        and isinstance(v.func, ast.Attribute)
+        and v.func.attr in ("cuda", "to", "xpu")
+        and isinstance(v.func.value, (ast.Name, ast.Attribute, ast.Subscript))
+        for v in values
+    )
 
 
 def find_definitions(training: Training) -> list[DeviceDefinition]:
@@ -125,6 +137,17 @@ def guarded_choice(training: Training) -> tuple[str | None, int]:
             if any(isinstance(n, ast.Attribute) and n.attr in ("cuda", "to") for part in body for n in ast.walk(part)):
                 return condition_as_cpu(training, node.test), node.lineno
     return None, 0
+
+
+def branch_choice(training: Training, definition: DeviceDefinition) -> tuple[str | None, int]:
+    """The ``cpu=`` of a script that chooses another device than the CPU in one branch, and the line of the test."""
+    branch = training.module.parents[definition.statement]
+    if not isinstance(branch, ast.If):
+        return definition.cpu, definition.statement.lineno
+    cpu = condition_as_cpu(training, branch.test)
+    if cpu is not None and definition.statement in branch.orelse:
+        cpu = negated(cpu)
+    return cpu, branch.lineno
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
@@ -203,7 +226,7 @@ def _choice_as_cpu(training: Training, node: ast.expr) -> str | None:
         kinds = _spelled(training.value(node))
         if isinstance(inner, (ast.Name, ast.Attribute)):
             asked = training.value(inner)
-            if any(isinstance(a, DeviceValue) for a in asked) or asked.may_be_unknown():
+            if asked.may_be_unknown() or not all(isinstance(a, Const) for a in asked):
                 return f'{ast.unparse(inner)} == "cpu"' if kinds != {"cuda"} else None
             chosen = _spelled(asked)
             return None if "cuda" in chosen else "True" if chosen == {"cpu"} else None
@@ -215,4 +238,6 @@ def _choice_as_cpu(training: Training, node: ast.expr) -> str | None:
         return cpu
     if _spelled(training.value(node)) == {"cpu"}:
         return "True"
+    if isinstance(node, ast.Attribute) and any(isinstance(a, DeviceValue) and not a.kind for a in training.value(node)):
+        return f'{ast.unparse(node)} == "cpu"'
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from enum import Enum
 
-from accelerate_migrate.analysis.devices import is_device_flag
+from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move
 from accelerate_migrate.analysis.values import BOTTOM, Object, Origin, Role, Tensor, flatten, is_device
 from accelerate_migrate.edits import Unwrap
 from accelerate_migrate.rules.base import Context, Rule, short
@@ -143,7 +143,7 @@ def _guards(
     for node in context.plan.module.walk():
         if not isinstance(node, ast.If) or node.orelse or not is_device_flag(context.plan.training, node.test):
             continue
-        if not context.may_change(node.test) or not all(s in moving and _is_plain_move(s) for s in node.body):
+        if not context.may_change(node.test) or not all(s in moving and is_pure_move(s) for s in node.body):
             continue
         left = [s for s in node.body if s not in vanishing]
         if left and not context.has_accelerator(node):
@@ -155,16 +155,6 @@ def _guards(
         else:
             context.migrated(node, f"`if {short(node.test)}` guarded moves only, which `prepare` makes now")
             context.delete(node)
-
-
-def _is_plain_move(statement: ast.stmt) -> bool:
-    """A move and nothing else, on a line of its own."""
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Call)
-    if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
-        return False
-    values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
-    return all(isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) for v in values)
 
 
 # ---- single moves

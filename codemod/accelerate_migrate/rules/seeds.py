@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.devices import is_flag
+from accelerate_migrate.analysis.devices import is_device_flag
 from accelerate_migrate.analysis.values import Origin, Tensor
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_calls, own_statement
@@ -26,7 +26,7 @@ def apply(context: Context) -> None:
         context.migrated(call, f"{short(call)}: torch.manual_seed seeds every device")
         around = context.parent(statement)
         if isinstance(around, ast.If) and around.body == [statement] and not around.orelse:
-            if is_flag(context.plan.training, around.test):
+            if is_device_flag(context.plan.training, around.test):
                 context.delete(around)
                 continue
         context.delete(statement)
