@@ -41,7 +41,7 @@ from accelerate_migrate.analysis.values import (
 MAX_ROUNDS = 4
 MAX_CONTEXTS = 8
 MAX_CALL_DEPTH = 24
-LOOP_PASSES = 3
+LOOP_PASSES = 6
 
 
 class Interpreter(Expressions):

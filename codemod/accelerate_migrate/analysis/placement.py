@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 
-from accelerate_migrate.analysis.devices import DeviceDefinition, guarded_choice
+from accelerate_migrate.analysis.devices import DeviceDefinition, branch_choice, guarded_choice
 from accelerate_migrate.analysis.homes import Group, Unclear
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.scopes import parameters
@@ -151,8 +151,11 @@ def place(training: Training, groups: list[Group], definitions: list[DeviceDefin
     else:
         scope = _outermost(training, scopes)
     own = [d for d in definitions if d.scope is scope]
-    if own:
-        placement = Placement(training, scope, own[0], own[0].cpu, own[0].statement.lineno)
+    certain = [d for d in own if _runs_before(training, d, groups)]
+    if certain:
+        placement = Placement(training, scope, certain[0], certain[0].cpu, certain[0].statement.lineno)
+    elif own:
+        placement = Placement(training, scope, None, *branch_choice(training, own[0]))
     else:
         placement = Placement(training, scope, None, *guarded_choice(training))
     for group in groups:
@@ -160,6 +163,15 @@ def place(training: Training, groups: list[Group], definitions: list[DeviceDefin
             raise Unclear("the objects to prepare are made in functions that do not call each other", group.anchor)
     placement.device_parameters = dict(_device_parameters(training, placement))
     return placement
+
+
+def _runs_before(training: Training, definition: DeviceDefinition, groups: list[Group]) -> bool:
+    """Whether everything is prepared in the block of this choice (not so where it stands in one branch of several)."""
+    module = training.module
+    block = module.block(definition.statement)
+    probe = Placement(training, definition.scope, None)
+    starts = [s for group in groups for s in probe.leading_to(group.anchor)]
+    return all(s in block or any(a in block for a in module.ancestors(s)) for s in starts)
 
 
 def _outermost(training: Training, scopes: set[ast.AST]) -> ast.AST:
