@@ -155,3 +155,38 @@ def test_a_choice_behind_what_is_prepared_is_made_in_front_of_it() -> None:
         """,
         TRAINED,
     )
+
+
+def test_a_choice_in_one_branch_leaves_the_branch() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+         device = "cpu"
+        +accelerator = Accelerator()
+         if torch.cuda.is_available():
+        -    device = "cuda"
+        +    device = accelerator.device
+             torch.backends.cudnn.benchmark = True
+         z = torch.zeros(8, device=device)
+        """,
+        OBJECTS,
+        TRAINED,
+    )
+
+
+def test_a_device_of_the_command_line_can_still_be_the_cpu() -> None:
+    check_migrated(
+        "import argparse",
+        IMPORTS,
+        """
+         parser = argparse.ArgumentParser()
+         parser.add_argument("--device", default="cuda")
+         args = parser.parse_args()
+        -device = args.device
+        +accelerator = Accelerator(cpu=args.device == "cpu")
+        -z = torch.zeros(8, device=device)
+        +z = torch.zeros(8, device=accelerator.device)
+        """,
+        OBJECTS,
+        TRAINED,
+    )
