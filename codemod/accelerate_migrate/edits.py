@@ -66,7 +66,7 @@ class Unwrap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wrap:
-    """Indent consecutive statements of one block (edited) under a new header, such as ``if accelerator.is_main_process:``."""
+    """Indent consecutive statements of one block (edited) under a header, like ``if accelerator.is_main_process:``."""
 
     statements: tuple[ast.stmt, ...]
     header: str

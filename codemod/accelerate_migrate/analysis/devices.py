@@ -130,7 +130,7 @@ def find_definitions(training: Training) -> list[DeviceDefinition]:
 
 
 def guarded_choice(training: Training) -> tuple[str | None, int]:
-    """The ``cpu=`` of a script that has no device variable but moves under ``if use_cuda:``, and the line of the test."""
+    """The ``cpu=`` of a script without a device variable, that moves under ``if use_cuda:``, and the test's line."""
     for node in training.module.walk():
         if isinstance(node, (ast.If, ast.IfExp)) and is_device_flag(training, node.test):
             body = node.body if isinstance(node.body, list) else [node.body]

@@ -30,7 +30,18 @@ from accelerate_migrate.analysis.values import (
 
 _EXACT = {Reduction.SUM, Reduction.COUNT, Reduction.ROWS}
 _QUIET_METHODS = frozenset(
-    ["append", "extend", "update", "add", "set_description", "set_postfix", "set_postfix_str", "step", "reset", "insert"]
+    [
+        "append",
+        "extend",
+        "update",
+        "add",
+        "set_description",
+        "set_postfix",
+        "set_postfix_str",
+        "step",
+        "reset",
+        "insert",
+    ]
 )
 
 
@@ -285,7 +296,7 @@ class _Loop:
         return any(n.id == name for n in stores)
 
     def _shown_to_be_rows(self, name: str) -> bool:
-        """Whether the loop treats this name as one row a sample: a torch loss takes it, or each row's best class is asked."""
+        """Whether the loop takes this name for one row a sample: in a torch loss, or asking each row's best class."""
         for node in self.module.walk(self.loop.node):
             if not isinstance(node, ast.Call) or not node.args:
                 continue
@@ -350,7 +361,10 @@ class _Loop:
                 continue
             if self._divided_by_samples(node):
                 raise NotGatherable(f"`{node}` adds up means of batches and is divided by a number of samples")
-            edge = f"`{node}` averages over batches: a last batch that is not full weighs differently when batches are gathered"
+            edge = (
+                f"`{node}` averages over batches: a last batch that is not full weighs differently when batches are "
+                "gathered"
+            )
         return edge
 
     def _accumulated(self) -> Iterator[tuple[str, Value]]:

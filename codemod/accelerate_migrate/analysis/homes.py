@@ -144,7 +144,7 @@ def _is_used_to_train(training: Training, home: Home) -> bool:
 def group_homes(training: Training, homes: list[Home]) -> list[Group]:
     """The ``prepare`` calls to make: one for all homes of a scope, apart where some are made anew in a loop.
 
-    Each stands behind what still belongs to setting up: schedulers made from the bare optimizer, states that are loaded.
+    Each stands behind what still belongs to setting up: schedulers made from the bare optimizer, loaded states.
     """
     module = training.module
     by_loop: dict[tuple[ast.AST, ast.AST | None], list[Home]] = defaultdict(list)

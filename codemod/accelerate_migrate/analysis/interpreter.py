@@ -181,10 +181,7 @@ class Interpreter(Expressions):
 
     def block(self, statements: Sequence[ast.stmt], frame: Frame) -> bool:
         """Run statements in order; false where control never reaches the end."""
-        for statement in statements:
-            if not self.statement(statement, frame):
-                return False
-        return True
+        return all(self.statement(statement, frame) for statement in statements)
 
     def statement(self, node: ast.stmt, frame: Frame) -> bool:
         """Run one statement."""

@@ -32,8 +32,21 @@ LOADERS = frozenset(
     {"torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader"}
 )
 SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"})
-PASS_THROUGH = frozenset({"tqdm.tqdm", "tqdm.trange", "torch.autograd.Variable", "builtins.iter", "builtins.list", "builtins.tuple",
-                          "builtins.sorted", "builtins.reversed", "rich.progress.track", "torch.jit.script", "torch.nn.Parameter"})  # fmt: skip
+PASS_THROUGH = frozenset(
+    {
+        "tqdm.tqdm",
+        "tqdm.trange",
+        "torch.autograd.Variable",
+        "builtins.iter",
+        "builtins.list",
+        "builtins.tuple",
+        "builtins.sorted",
+        "builtins.reversed",
+        "rich.progress.track",
+        "torch.jit.script",
+        "torch.nn.Parameter",
+    }
+)
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available", "torch.backends.mps.is_available",
                        "torch.backends.mps.is_built", "torch.xpu.is_available"})  # fmt: skip
 CURRENT_DEVICE = frozenset(
@@ -41,10 +54,38 @@ CURRENT_DEVICE = frozenset(
 )
 FRESH = frozenset(
     "torch." + name
-    for name in ["zeros", "ones", "full", "empty", "rand", "randn", "randint", "randperm", "normal", "tensor", "as_tensor", "arange", "linspace", "logspace", "eye", "from_numpy", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor", "ByteTensor", "BoolTensor", "HalfTensor", "bernoulli", "multinomial"]
+    for name in [
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "rand",
+        "randn",
+        "randint",
+        "randperm",
+        "normal",
+        "tensor",
+        "as_tensor",
+        "arange",
+        "linspace",
+        "logspace",
+        "eye",
+        "from_numpy",
+        "Tensor",
+        "FloatTensor",
+        "LongTensor",
+        "DoubleTensor",
+        "IntTensor",
+        "ByteTensor",
+        "BoolTensor",
+        "HalfTensor",
+        "bernoulli",
+        "multinomial",
+    ]
 )
 LIKE = frozenset(
-    "torch." + n for n in ["zeros_like", "ones_like", "rand_like", "randn_like", "full_like", "empty_like", "randint_like"]
+    "torch." + n
+    for n in ["zeros_like", "ones_like", "rand_like", "randn_like", "full_like", "empty_like", "randint_like"]
 )
 CLIPPERS = {
     "torch.nn.utils.clip_grad_norm_": "clip_grad_norm_",
@@ -52,10 +93,33 @@ CLIPPERS = {
     "torch.nn.utils.clip_grad_value_": "clip_grad_value_",
 }
 # Each process would write these itself: once is meant.
-FILE_WRITERS = frozenset({"torchvision.utils.save_image", "matplotlib.pyplot.savefig", "matplotlib.pyplot.show", "numpy.save",
-                          "numpy.savetxt", "numpy.savez", "imageio.imwrite", "imageio.mimsave", "cv2.imwrite", "scipy.misc.imsave",
-                          "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "shutil.rmtree", "os.remove", "os.rename", "os.replace",
-                          "wandb.log", "wandb.init", "wandb.finish", "wandb.watch", "wandb.save"})  # fmt: skip
+FILE_WRITERS = frozenset(
+    {
+        "torchvision.utils.save_image",
+        "matplotlib.pyplot.savefig",
+        "matplotlib.pyplot.show",
+        "numpy.save",
+        "numpy.savetxt",
+        "numpy.savez",
+        "imageio.imwrite",
+        "imageio.mimsave",
+        "cv2.imwrite",
+        "scipy.misc.imsave",
+        "shutil.copyfile",
+        "shutil.copy",
+        "shutil.copy2",
+        "shutil.move",
+        "shutil.rmtree",
+        "os.remove",
+        "os.rename",
+        "os.replace",
+        "wandb.log",
+        "wandb.init",
+        "wandb.finish",
+        "wandb.watch",
+        "wandb.save",
+    }
+)
 # Machinery of other ways to train in parallel or in mixed precision: named, and left to a person.
 FOREIGN = (
     ("torch.distributed", "torch.distributed"),
@@ -104,10 +168,9 @@ def constructed_role(name: str) -> Role | None:
         return Role.SCHEDULER
     if name.startswith("transformers.get_") and "schedule" in last:
         return Role.SCHEDULER
-    if (
-        (name.startswith("torch.optim.")
-        and last[:1].isupper())
-        or name in ("transformers.AdamW", "transformers.optimization.AdamW")
+    if (name.startswith("torch.optim.") and last[:1].isupper()) or name in (
+        "transformers.AdamW",
+        "transformers.optimization.AdamW",
     ):
         return Role.OPTIMIZER
     if name.startswith("torch.utils.data.") and last.endswith("Sampler"):

@@ -40,7 +40,22 @@ if TYPE_CHECKING:
 
 # nn.Module methods that return the module itself.
 SELF_RETURNING = frozenset(
-    ["to", "cuda", "cpu", "xpu", "train", "eval", "float", "double", "half", "bfloat16", "apply", "requires_grad_", "share_memory", "type"]
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "xpu",
+        "train",
+        "eval",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "apply",
+        "requires_grad_",
+        "share_memory",
+        "type",
+    ]
 )
 
 

@@ -17,7 +17,7 @@ MAX_NEIGHBOUR_BYTES = 1 << 20
 
 @dataclass(eq=False)
 class Module:
-    """One parsed file. ``path`` is as reached from the argument; ``editable`` is false for a file only read for facts."""
+    """One parsed file. ``path`` is as reached from the argument; ``editable`` is false for one only read for facts."""
 
     path: str
     tree: ast.Module
@@ -80,7 +80,7 @@ class Module:
         """The function, class or module in whose body the node runs (a decorator or default belongs outside)."""
         child: ast.AST = node
         for parent in self.ancestors(node):
-            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) or isinstance(parent, ast.ClassDef):
+            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 if child in parent.body:
                     return parent
             elif isinstance(parent, (ast.Lambda, ast.Module)):

@@ -49,7 +49,9 @@ class Placement:
     def floor(self) -> int:
         """The line behind which the accelerator can be made: its arguments exist, and so does its import."""
         if self.cpu is None:
-            return _end_of_imports(self.scope) if isinstance(self.scope, ast.Module) else getattr(self.scope, "lineno", 0)
+            return (
+                _end_of_imports(self.scope) if isinstance(self.scope, ast.Module) else getattr(self.scope, "lineno", 0)
+            )
         parts = {ast.unparse(n) for n in ast.walk(ast.parse(self.cpu)) if isinstance(n, (ast.Name, ast.Attribute))}
         lines = [
             self.module.statement(n).end_lineno or 0

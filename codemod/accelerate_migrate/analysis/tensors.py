@@ -70,7 +70,7 @@ def _mixed(tensors: Sequence[Tensor], numbers: Sequence[Number]) -> Reduction:
 
 
 def arithmetic(left: Value, right: Value, operator: str) -> Value:
-    """The value of ``left <operator> right``: sums stay sums under addition and scaling, a sum over a count is a mean."""
+    """The value of ``left <operator> right``: sums stay sums when added and scaled, a sum over a count is a mean."""
     tensor = combined([left, right])
     lefts, rights = ({a.reduction for a in side if isinstance(a, (Tensor, Number))} for side in (left, right))
     if tensor is None:
@@ -177,7 +177,7 @@ def loss(kind: Reduction | None, arguments: Iterable[Value]) -> Value:
 
 
 def loss_reduction(keywords: dict[str, Value]) -> Reduction | None:
-    """What ``reduction=`` (or the old ``size_average=``, ``reduce=``) makes of a torch loss; ``None`` if not constant."""
+    """What ``reduction=`` (once ``size_average=``, ``reduce=``) makes of a torch loss; ``None`` if not constant."""
     if "reduction" in keywords:
         named = {"sum": Reduction.SUM, "mean": Reduction.MEAN, "none": Reduction.ROWS, "batchmean": Reduction.MEAN}
         chosen = keywords["reduction"].const()

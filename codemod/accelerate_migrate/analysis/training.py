@@ -76,7 +76,7 @@ class Training:
         return self.store.values.get(node, BOTTOM)
 
     def is_backward(self, owner: Value) -> bool:
-        """Whether ``owner.backward()`` starts the gradient of a loss: a tensor, or nothing known that says otherwise."""
+        """Whether ``owner.backward()`` starts the gradient of a loss: a tensor, or nothing that says otherwise."""
         if owner.of(Tensor):
             return True
         named = (Library, ModuleRef, ClassRef, Object, Parameters)

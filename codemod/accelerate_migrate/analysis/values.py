@@ -397,7 +397,9 @@ def is_device(one: Value) -> bool:
     """Whether every alternative is a device: a ``torch.device``, or a string that names one."""
     found = False
     for atom in one.atoms:
-        if isinstance(atom, DeviceValue) or (isinstance(atom, Const) and isinstance(atom.value, str) and _DEVICE_NAME.fullmatch(atom.value)):
+        if isinstance(atom, DeviceValue) or (
+            isinstance(atom, Const) and isinstance(atom.value, str) and _DEVICE_NAME.fullmatch(atom.value)
+        ):
             found = True
         else:
             return False

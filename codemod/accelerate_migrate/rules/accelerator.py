@@ -5,7 +5,15 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.placement import NAME, Placement
-from accelerate_migrate.edits import AddArgument, AddImport, AddParameter, Delete, Insert, RenameParameter, ReplaceStatement
+from accelerate_migrate.edits import (
+    AddArgument,
+    AddImport,
+    AddParameter,
+    Delete,
+    Insert,
+    RenameParameter,
+    ReplaceStatement,
+)
 from accelerate_migrate.rules.base import Context, Rule
 
 
@@ -53,7 +61,7 @@ def _create(context: Context, placement: Placement) -> None:
 
 
 def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:
-    """Put the creation in front of a statement; where a blank line stands there, the creation gets one on both sides."""
+    """Put the creation in front of a statement; where a blank line stands there, it gets one on both sides."""
     block = context.plan.module.block(first)
     lines = context.plan.module.data.splitlines()
     above = first.lineno - 2
@@ -69,7 +77,7 @@ def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:
 
 
 def _first_use(context: Context, placement: Placement) -> ast.stmt | None:
-    """The first statement of the accelerator's scope that needs it, lifted out of inner blocks where others need it too."""
+    """The first statement of the accelerator's scope that needs it, lifted out of blocks where others need it too."""
     module = context.plan.module
     leading = [s for node in placement.uses for s in placement.leading_to(node)]
     leading += [
@@ -102,12 +110,13 @@ RULE = Rule(
     name="accelerator",
     summary="One `Accelerator` is made where the script sets itself up, and reaches the functions that need it.",
     why="It replaces the choice of a device: in `main()`, or at module level where the script is all module level. "
-    "Functions that took a device take the accelerator in its place; others that need it get it as their first argument.",
+    "Functions that took a device take the accelerator in its place; others that need it get it as their first "
+    "argument.",
     before='device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")\n'
     "train(model, device, loader, optimizer)",
     after="accelerator = Accelerator(cpu=args.no_cuda)\ntrain(model, accelerator, loader, optimizer)",
-    safety="Exact. A function that is passed around as a value is not given a parameter; the places in it that need the "
-    "accelerator get a finding.",
+    safety="Exact. A function that is passed around as a value is not given a parameter; the places in it that need "
+    "the accelerator get a finding.",
     apply=apply,
     order=90,
     essential=True,

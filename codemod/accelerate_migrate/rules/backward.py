@@ -39,8 +39,8 @@ def _rewrite(context: Context, call: ast.Call) -> None:
     elif any(isinstance(a, Tensor) and a.reduction is Reduction.MIXED for a in context.plan.value(loss)):
         context.review(
             call,
-            f"{short(call)} -> {accelerator}.backward({short(loss)}): this loss contains sums over the batch, and processes "
-            "average their gradients; if it grows with the batch, multiply it by the number of processes",
+            f"{short(call)} -> {accelerator}.backward({short(loss)}): this loss contains sums over the batch, and "
+            "processes average their gradients; if it grows with the batch, multiply it by the number of processes",
         )
     else:
         context.migrated(call, f"{short(call)} -> {accelerator}.backward({short(loss)})")
@@ -62,9 +62,9 @@ RULE = Rule(
     code="AM130",
     name="backward",
     summary="`loss.backward()` becomes `accelerator.backward(loss)`.",
-    why="The accelerator scales the loss for fp16, divides it under gradient accumulation and lets engines that own the "
-    "backward pass run it. Gradient arguments keep their names; a loss that is a sum over the batch is multiplied by the "
-    "number of processes, since processes average their gradients.",
+    why="The accelerator scales the loss for fp16, divides it under gradient accumulation and lets engines that own "
+    "the backward pass run it. Gradient arguments keep their names; a loss that is a sum over the batch is "
+    "multiplied by the number of processes, since processes average their gradients.",
     before="loss = criterion(model(x), y)\nloss.backward(retain_graph=True)",
     after="loss = criterion(model(x), y)\naccelerator.backward(loss, retain_graph=True)",
     safety="Exact on one process. `torch.autograd.backward` and backward methods of classes are left and named.",

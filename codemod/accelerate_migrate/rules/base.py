@@ -33,7 +33,8 @@ class Rule:
         """The rule's page, as Markdown."""
         return (
             f"# {self.code} {self.name}\n\n{self.summary}\n\n## Why\n\n{self.why.strip()}\n\n"
-            f"## Before\n\n```python\n{self.before.strip()}\n```\n\n## After\n\n```python\n{self.after.strip()}\n```\n\n"
+            f"## Before\n\n```python\n{self.before.strip()}\n```\n\n"
+            f"## After\n\n```python\n{self.after.strip()}\n```\n\n"
             f"## How safe it is\n\n{self.safety.strip()}\n"
         )
 

@@ -84,8 +84,8 @@ def _load(context: Context, call: ast.Call, func: ast.Attribute) -> None:
         context.replace(call, text, *holes, state)
         context.review(
             call,
-            "the original wrapped this model in DataParallel when it saved: its checkpoints carry the prefix `module.`, which "
-            "is accepted here and no longer written",
+            "the original wrapped this model in DataParallel when it saved: its checkpoints carry the prefix "
+            "`module.`, which is accepted here and no longer written",
         )
     elif after or func.value is not model:
         context.replace(func.value, receiver, *holes)
@@ -96,12 +96,12 @@ RULE = Rule(
     code="AM155",
     name="checkpoint-load",
     summary='`torch.load` of a checkpoint gets `map_location="cpu"`; `load_state_dict` finds the unwrapped model.',
-    why="Without a place to load to, every process loads to the device that was saved from. State dicts of a model that the "
-    "original wrapped in DataParallel start with `module.`: that prefix is accepted.",
+    why="Without a place to load to, every process loads to the device that was saved from. State dicts of a model "
+    "that the original wrapped in DataParallel start with `module.`: that prefix is accepted.",
     before='state = torch.load("ckpt.pt")\nnet.load_state_dict(state["net"])',
     after='state = torch.load("ckpt.pt", map_location="cpu")\nnet.load_state_dict(state["net"])',
-    safety="`load_state_dict` copies into the parameters wherever they are, so the loaded values are the same. A loaded file "
-    "that goes elsewhere is left as it is.",
+    safety="`load_state_dict` copies into the parameters wherever they are, so the loaded values are the same. A "
+    "loaded file that goes elsewhere is left as it is.",
     apply=apply,
     order=40,
 )

@@ -91,8 +91,8 @@ RULE = Rule(
     code="AM150",
     name="checkpoint-save",
     summary="`torch.save` becomes `accelerator.save`; a prepared model's state dict comes from the accelerator.",
-    why="Only the main process writes. `get_state_dict` gives the same names and tensors as the unwrapped model's own state "
-    "dict, under every strategy.",
+    why="Only the main process writes. `get_state_dict` gives the same names and tensors as the unwrapped model's "
+    "own state dict, under every strategy.",
     before='torch.save({"net": model.state_dict(), "epoch": epoch}, "ckpt.pt")',
     after='accelerator.save({"net": accelerator.get_state_dict(model), "epoch": epoch}, "ckpt.pt")',
     safety="The file has the same name, container and keys. A save into an open file is guarded instead.",

@@ -30,8 +30,8 @@ RULE = Rule(
     code="AM160",
     name="clipping",
     summary="`torch.nn.utils.clip_grad_norm_` and `clip_grad_value_` become the accelerator's.",
-    why="Gradients must be unscaled before they are clipped in fp16, clipped only when they are complete under gradient "
-    "accumulation, and the norm of sharded gradients is a sum over processes.",
+    why="Gradients must be unscaled before they are clipped in fp16, clipped only when they are complete under "
+    "gradient accumulation, and the norm of sharded gradients is a sum over processes.",
     before="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
     after="accelerator.clip_grad_norm_(model.parameters(), 1.0)",
     safety="Exact. A call with `error_if_nonfinite` or `foreach` is left and named.",

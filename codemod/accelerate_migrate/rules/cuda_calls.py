@@ -11,7 +11,19 @@ from accelerate_migrate.rules.calls import library_calls, library_names, own_sta
 
 _HARMLESS = frozenset(
     "torch.cuda." + name
-    for name in ["is_available", "device_count", "empty_cache", "manual_seed", "manual_seed_all", "memory_allocated", "max_memory_allocated", "reset_peak_memory_stats", "reset_max_memory_allocated", "current_device", "is_initialized"]
+    for name in [
+        "is_available",
+        "device_count",
+        "empty_cache",
+        "manual_seed",
+        "manual_seed_all",
+        "memory_allocated",
+        "max_memory_allocated",
+        "reset_peak_memory_stats",
+        "reset_max_memory_allocated",
+        "current_device",
+        "is_initialized",
+    ]
 )
 
 
@@ -49,7 +61,8 @@ RULE = Rule(
     code="AM260",
     name="cuda-calls",
     summary="`torch.cuda.set_device` goes; other calls that need CUDA are named.",
-    why="The accelerator sets each process's device. A script that must run anywhere cannot call what exists on CUDA only.",
+    why="The accelerator sets each process's device. A script that must run anywhere cannot call what exists on CUDA "
+    "only.",
     before="torch.cuda.set_device(args.gpu)",
     after="",
     safety="Exact. Calls that do nothing without CUDA are left in silence, those under a test for CUDA as well.",

@@ -23,8 +23,8 @@ def apply(context: Context) -> None:
         found = True
         context.review(
             call,
-            "DataParallel split each batch over the GPUs, and so do the processes now (split_batches): the batch size must be a "
-            "multiple of their number; checkpoints are written without the prefix `module.`",
+            "DataParallel split each batch over the GPUs, and so do the processes now (split_batches): the batch "
+            "size must be a multiple of their number; checkpoints are written without the prefix `module.`",
         )
         statement = context.plan.module.statement(call)
         if _only_wraps(statement, call):
@@ -54,12 +54,12 @@ RULE = Rule(
     code="AM180",
     name="data-parallel",
     summary="`nn.DataParallel` goes; batches are split over the processes as it split them over GPUs.",
-    why="One process a device replaces one process for all. DataParallel's batch size is that of all GPUs together, hence "
-    "`split_batches=True`.",
+    why="One process a device replaces one process for all. DataParallel's batch size is that of all GPUs together, "
+    "hence `split_batches=True`.",
     before="net = nn.DataParallel(net)",
     after="accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))",
-    safety="Exact on one process. Batch normalisation still sees each process's part, as it did. `nn.parallel.data_parallel` "
-    "inside a model is left and named.",
+    safety="Exact on one process. Batch normalisation still sees each process's part, as it did. "
+    "`nn.parallel.data_parallel` inside a model is left and named.",
     apply=apply,
     order=15,
     essential=True,

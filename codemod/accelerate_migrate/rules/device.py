@@ -41,7 +41,9 @@ def _kept_targets(context: Context, definition: DeviceDefinition) -> list[str]:
     """The targets that something still reads which cannot be given the accelerator's device instead."""
     kept = []
     for target in sorted(definition.targets):
-        if "." in target or not all(_replaceable(context, node) for node in _loads(context, definition, target)):  # an attribute of an object that other code may read
+        if "." in target or not all(
+            _replaceable(context, node) for node in _loads(context, definition, target)
+        ):  # an attribute of an object that other code may read
             kept.append(target)
     return kept
 
@@ -174,12 +176,12 @@ RULE = Rule(
     code="AM110",
     name="device",
     summary="`device` variables and spelled-out devices become `accelerator.device`.",
-    why="The accelerator knows the device of its process; a device chosen by the script would put every process on the same "
-    "one. A device string that is compared is compared by type.",
+    why="The accelerator knows the device of its process; a device chosen by the script would put every process on "
+    "the same one. A device string that is compared is compared by type.",
     before='device = "cuda" if torch.cuda.is_available() else "cpu"\nnoise = torch.randn(8, 16, device=device)',
     after="accelerator = Accelerator()\nnoise = torch.randn(8, 16, device=accelerator.device)",
-    safety="Exact on one process. Where something still reads the variable that cannot be given the accelerator, the variable "
-    "stays as `device = accelerator.device`.",
+    safety="Exact on one process. Where something still reads the variable that cannot be given the accelerator, the "
+    "variable stays as `device = accelerator.device`.",
     apply=apply,
     order=30,
     essential=True,

@@ -35,13 +35,14 @@ RULE = Rule(
     code="AM210",
     name="evaluation",
     summary="An evaluation loop gathers its outputs and targets before it adds them up.",
-    why="Each process sees a part of the set. `gather_for_metrics` gives every process the rows of all of them, without the "
-    "samples that were repeated to fill the last batch, so sums, accuracies and the decisions made on them are those of one process.",
+    why="Each process sees a part of the set. `gather_for_metrics` gives every process the rows of all of them, "
+    "without the samples that were repeated to fill the last batch, so sums, accuracies and the decisions made "
+    "on them are those of one process.",
     before="for x, y in loader:\n    out = model(x)\n    correct += (out.argmax(1) == y).sum().item()",
     after="for x, y in loader:\n    out = model(x)\n    out, y = accelerator.gather_for_metrics((out, y))\n"
     "    correct += (out.argmax(1) == y).sum().item()",
-    safety="Exact for sums and counts. A mean over batches weighs a last batch that is not full differently; a review finding "
-    "says so. A loop that cannot be gathered keeps its loader whole on every process.",
+    safety="Exact for sums and counts. A mean over batches weighs a last batch that is not full differently; a "
+    "review finding says so. A loop that cannot be gathered keeps its loader whole on every process.",
     apply=apply,
     order=41,
     essential=True,

@@ -10,7 +10,6 @@ from accelerate_migrate.edits import AddArgument, Wrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, library_names, method_calls, own_statement
 
-
 _TABLE_WRITERS = ("to_csv", "to_excel", "to_json", "to_pickle", "savefig")
 
 
@@ -112,10 +111,11 @@ RULE = Rule(
     code="AM240",
     name="files",
     summary="Images, logs and folders are written once; data is downloaded once.",
-    why="Every process runs the script: files would be written over each other, folders made twice, archives unpacked while "
-    "another process reads them.",
+    why="Every process runs the script: files would be written over each other, folders made twice, archives "
+    "unpacked while another process reads them.",
     before="if not os.path.exists(out):\n    os.makedirs(out)\nsave_image(grid, path)",
-    after="if not os.path.exists(out):\n    os.makedirs(out, exist_ok=True)\nif accelerator.is_main_process:\n    save_image(grid, path)",
+    after="if not os.path.exists(out):\n    os.makedirs(out, exist_ok=True)\n"
+    "if accelerator.is_main_process:\n    save_image(grid, path)",
     safety="Exact on one process. A file opened for writing is named for review.",
     apply=apply,
     order=61,

@@ -30,11 +30,9 @@ def apply(context: Context) -> None:
 
 
 def _loads(context: Context, target: ast.expr) -> list[ast.AST]:
-    """The reads of a variable, or of an attribute of an object that is nowhere handed on whole; none where it may be."""
+    """The reads of a variable, or of an attribute of an object that is not handed on whole; none where it may be."""
     module = context.plan.module
-    loads = [
-        n for n in module.walk() if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)
-    ]
+    loads = [n for n in module.walk() if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)]
     if isinstance(target, ast.Name):
         return [n for n in loads if isinstance(n, ast.Name) and n.id == target.id]
     if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)) or target.value.id == "self":

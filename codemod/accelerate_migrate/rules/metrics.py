@@ -41,7 +41,8 @@ def _reduce(context: Context, node: ast.AugAssign, target: str) -> None:
             node, f"`{target}` is divided by the size of the whole set, but each process adds up its own part only"
         )
         return
-    assert isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute)
+    assert isinstance(item, ast.Call)
+    assert isinstance(item.func, ast.Attribute)
     tensor = item.func.value
     accelerator = context.accelerator(node)
     detached = isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr == "detach"
@@ -49,8 +50,8 @@ def _reduce(context: Context, node: ast.AugAssign, target: str) -> None:
     context.replace(item, f'{accelerator}.reduce({{0}}{detach}, reduction="sum").item()', tensor)
     context.review(
         node,
-        f"`{target}` is divided by the size of the whole set: {short(tensor)} is summed over processes (samples repeated to fill "
-        "the last batch count twice)",
+        f"`{target}` is divided by the size of the whole set: {short(tensor)} is summed over processes (samples "
+        "repeated to fill the last batch count twice)",
     )
 
 
@@ -82,11 +83,13 @@ RULE = Rule(
     code="AM220",
     name="metrics",
     summary="A training sum that is divided by the size of the whole set is summed over processes.",
-    why="Each process sees its part of the set: `total / len(loader.dataset)` would come out too small by their number.",
+    why="Each process sees its part of the set: `total / len(loader.dataset)` would come out too small by their "
+    "number.",
     before="for x, y in loader:\n    ...\n    total += loss.item()\nprint(total / len(loader.dataset))",
     after='for x, y in loader:\n    ...\n    total += accelerator.reduce(loss.detach(), reduction="sum").item()\n'
     "accelerator.print(total / len(loader.dataset))",
-    safety="Exact on one process. A number that decides something and comes from one process's part gets a review finding.",
+    safety="Exact on one process. A number that decides something and comes from one process's part gets a review "
+    "finding.",
     apply=apply,
     order=41,
 )

@@ -9,7 +9,29 @@ from accelerate_migrate.rules.base import Context, Rule, short
 
 # What DistributedDataParallel passes on with the same meaning.
 _THROUGH = frozenset(
-    ["train", "eval", "parameters", "zero_grad", "requires_grad_", "apply", "to", "cuda", "cpu", "xpu", "float", "double", "half", "bfloat16", "buffers", "training", "state_dict", "load_state_dict", "modules", "share_memory", "__class__"]
+    [
+        "train",
+        "eval",
+        "parameters",
+        "zero_grad",
+        "requires_grad_",
+        "apply",
+        "to",
+        "cuda",
+        "cpu",
+        "xpu",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "buffers",
+        "training",
+        "state_dict",
+        "load_state_dict",
+        "modules",
+        "share_memory",
+        "__class__",
+    ]
 )
 
 
@@ -44,7 +66,8 @@ def apply(context: Context) -> None:
             if _trains_through(context, node):
                 context.review(
                     node,
-                    f"{short(node)} computes outside the model's forward: its gradients are not averaged over processes",
+                    f"{short(node)} computes outside the model's forward: its gradients are not averaged over "
+                    "processes",
                 )
 
 
@@ -84,12 +107,12 @@ RULE = Rule(
     code="AM190",
     name="model-methods",
     summary="Custom methods and attributes of a prepared model go through `accelerator.unwrap_model`.",
-    why="On several processes the prepared model is a wrapper that forwards calls and parameters, not methods and attributes "
-    "of one's own: `model.decode(z)` would be an AttributeError there.",
+    why="On several processes the prepared model is a wrapper that forwards calls and parameters, not methods and "
+    "attributes of one's own: `model.decode(z)` would be an AttributeError there.",
     before="sample = model.decode(z)",
     after="sample = accelerator.unwrap_model(model).decode(z)",
-    safety="Exact on one process. A method that computes with gradients outside the model's forward gets a review finding: "
-    "its gradients are not averaged.",
+    safety="Exact on one process. A method that computes with gradients outside the model's forward gets a review "
+    "finding: its gradients are not averaged.",
     apply=apply,
     order=42,
 )

@@ -219,13 +219,15 @@ def _returns_a_copy(context: Context, owner: ast.expr) -> bool:
 RULE = Rule(
     code="AM120",
     name="moves",
-    summary="`.cuda()` and `.to(device)` of models and batches go; of anything else they name the accelerator's device.",
-    why="`prepare` moves models and the batches of prepared loaders. Tensors made on the spot and everything else are still "
-    "moved, to `accelerator.device`. An `if use_cuda:` around nothing but moves goes with them.",
-    before="if args.cuda:\n    model.cuda()\nfor x, y in loader:\n    x, y = x.cuda(), y.cuda()\n    noise = torch.randn(8, 16).cuda()",
+    summary="`.cuda()` and `.to(device)` of models and batches go; of anything else they name the accelerator's "
+    "device.",
+    why="`prepare` moves models and the batches of prepared loaders. Tensors made on the spot and everything else "
+    "are still moved, to `accelerator.device`. An `if use_cuda:` around nothing but moves goes with them.",
+    before="if args.cuda:\n    model.cuda()\nfor x, y in loader:\n    x, y = x.cuda(), y.cuda()\n"
+    "    noise = torch.randn(8, 16).cuda()",
     after="for x, y in loader:\n    noise = torch.randn(8, 16).to(accelerator.device)",
-    safety="Exact. Only values that are certainly a prepared model, or come straight from a prepared loader, lose their move. "
-    "Other links of the same chain, and dtypes, stay.",
+    safety="Exact. Only values that are certainly a prepared model, or come straight from a prepared loader, lose "
+    "their move. Other links of the same chain, and dtypes, stay.",
     apply=apply,
     order=20,
     essential=True,

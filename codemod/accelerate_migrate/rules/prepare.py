@@ -22,13 +22,15 @@ def apply(context: Context) -> None:
         node = _made_at(context, site.line, site.column)
         context.review(
             node,
-            f"this loader is not prepared: every process evaluates all of it, because its loop cannot be run on gathered results ({reason})",
+            "this loader is not prepared: every process evaluates all of it, because its loop cannot be run on "
+            f"gathered results ({reason})",
         )
     for loop, reason in context.plan.evaluations.doubtful:
         context.report(
             loop.node,
             Severity.REVIEW,
-            f"on several processes this loop sees a part of a sharded loader and its results are not gathered: {reason}",
+            "on several processes this loop sees a part of a sharded loader and its results are not gathered: "
+            f"{reason}",
         )
 
 
@@ -43,13 +45,14 @@ RULE = Rule(
     code="AM140",
     name="prepare",
     summary="Model, optimizer, loaders and per-batch schedulers go through `accelerator.prepare`.",
-    why="`prepare` moves the model to its device, wraps it for the chosen strategy, gives each process its part of every "
-    "batch and makes optimizer and scheduler follow. It stands once, behind the last of these objects, before any training.",
+    why="`prepare` moves the model to its device, wraps it for the chosen strategy, gives each process its part of "
+    "every batch and makes optimizer and scheduler follow. It stands once, behind the last of these objects, "
+    "before any training.",
     before="model = Net()\noptimizer = SGD(model.parameters(), lr=0.1)\nloader = DataLoader(data, batch_size=32)",
     after="model = Net()\noptimizer = SGD(model.parameters(), lr=0.1)\nloader = DataLoader(data, batch_size=32)\n"
     "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-    safety="Exact on one process. A scheduler stepped once an epoch is not prepared. An evaluation loop whose results cannot "
-    "be gathered keeps its loader whole on every process.",
+    safety="Exact on one process. A scheduler stepped once an epoch is not prepared. An evaluation loop whose "
+    "results cannot be gathered keeps its loader whole on every process.",
     apply=apply,
     order=45,
     essential=True,

@@ -82,8 +82,8 @@ RULE = Rule(
     code="AM230",
     name="printing",
     summary="`print` becomes `accelerator.print`; progress bars show once.",
-    why="Every process runs the script: without this each line appears once a process. A training loop's line shows the main "
-    "process's own numbers.",
+    why="Every process runs the script: without this each line appears once a process. A training loop's line shows "
+    "the main process's own numbers.",
     before='print(f"epoch {epoch}: {loss.item():.4f}")',
     after='accelerator.print(f"epoch {epoch}: {loss.item():.4f}")',
     safety="Exact on one process. A print before the accelerator can exist is left and named.",

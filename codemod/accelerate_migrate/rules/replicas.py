@@ -13,7 +13,8 @@ def apply(context: Context) -> None:
         if not plan.training.inside_loader_loop(call) or not trained:
             context.review(
                 call,
-                "no DataLoader feeds this backward: on several processes each would train on the same data, as replicas",
+                "no DataLoader feeds this backward: on several processes each would train on the same data, as "
+                "replicas",
             )
             return
 
@@ -22,8 +23,8 @@ RULE = Rule(
     code="AM250",
     name="replicas",
     summary="Training without a DataLoader is named: several processes would be replicas.",
-    why="`prepare` spreads a DataLoader's batches over processes. Data that the script slices, samples or holds whole is the "
-    "same on every process, which is correct but gains nothing.",
+    why="`prepare` spreads a DataLoader's batches over processes. Data that the script slices, samples or holds "
+    "whole is the same on every process, which is correct but gains nothing.",
     before="out = model(features, adj)\nloss = criterion(out[train], labels[train])\nloss.backward()",
     after="out = model(features, adj)\nloss = criterion(out[train], labels[train])\naccelerator.backward(loss)",
     safety="The training is right on one process and equal on every process.",

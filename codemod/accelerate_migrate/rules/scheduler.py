@@ -17,8 +17,9 @@ def apply(context: Context) -> None:
         if sites & plan.prepared:
             context.review(
                 call,
-                f"{short(call)} runs once a batch: prepared, it advances once for each process, which is right for a schedule "
-                "counted over the whole loader; a schedule counted in steps of one process would run too fast",
+                f"{short(call)} runs once a batch: prepared, it advances once for each process, which is right for a "
+                "schedule counted over the whole loader; a schedule counted in steps of one process would run too "
+                "fast",
             )
         elif plan.training.inside_loader_loop(call):
             context.note(call, f"{short(call)} runs both once a batch and once an epoch; not prepared")
@@ -46,8 +47,8 @@ RULE = Rule(
     code="AM200",
     name="scheduler",
     summary="A scheduler stepped once a batch is prepared; one stepped once an epoch stays as it is.",
-    why="A prepared scheduler follows its optimizer and advances once for each process, so that a schedule counted in batches "
-    "of the whole loader ends where it did. Stepped once an epoch, that would make it run too fast.",
+    why="A prepared scheduler follows its optimizer and advances once for each process, so that a schedule counted "
+    "in batches of the whole loader ends where it did. Stepped once an epoch, that would make it run too fast.",
     before="for x, y in loader:\n    ...\n    scheduler.step()",
     after="model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)\n"
     "for x, y in loader:\n    ...\n    scheduler.step()",

@@ -54,8 +54,8 @@ RULE = Rule(
     code="AM170",
     name="seeds",
     summary="`torch.manual_seed` stays; `torch.cuda.manual_seed` with the same seed goes.",
-    why="`torch.manual_seed` seeds every device. Models start equal on every process, which is right; random tensors drawn "
-    "in the loop are equal too, which a note says.",
+    why="`torch.manual_seed` seeds every device. Models start equal on every process, which is right; random tensors "
+    "drawn in the loop are equal too, which a note says.",
     before="torch.manual_seed(args.seed)\nif args.cuda:\n    torch.cuda.manual_seed(args.seed)",
     after="torch.manual_seed(args.seed)",
     safety="Exact.",

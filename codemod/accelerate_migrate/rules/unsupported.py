@@ -66,8 +66,8 @@ RULE = Rule(
     code="AM900",
     name="unsupported",
     summary="A script that this version cannot migrate safely is left whole, with the reason.",
-    why="A migration that trains differently without a word is worse than none. Distributed code made by hand, mixed precision, "
-    "trainers whose parts live in objects or other files, and scripts of other frameworks are refused.",
+    why="A migration that trains differently without a word is worse than none. Distributed code made by hand, mixed "
+    "precision, trainers whose parts live in objects or other files, and scripts of other frameworks are refused.",
     before="scaler = torch.cuda.amp.GradScaler()",
     after="scaler = torch.cuda.amp.GradScaler()",
     safety="Nothing is changed.",
