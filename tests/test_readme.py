@@ -83,7 +83,7 @@ def test_commands_run(tmp_path: Path) -> None:
     for block in blocks("runs"):
         for command in block.commands():
             done = subprocess.run(
-                command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
+                command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False
             )
             said = f"{shlex.join(command)} (README.md, line {block.line})\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
             assert done.returncode == 0, said

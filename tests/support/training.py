@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelerate_migrate.verify.run import Run, run_recorded
 
-TIMEOUT = 120.0
+TIMEOUT = 300  # a slow machine takes 10 s to import torch; a hang takes for ever
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
