@@ -28,8 +28,10 @@ def gather_for_metrics(data: Any, state: GradientState, place: Topology, use_gat
 def _gather_rows(tensor: torch.Tensor, state: GradientState, place: Topology) -> torch.Tensor:
     rows = tensor.shape[0] if tensor.ndim else 0
     share = _share_for(rows, state, place.process_index)
-    if share is None or tensor.ndim == 0 or not (share.padded or share.uneven):
+    if share is None or not (share.padded or share.uneven):
         return collectives.gather(tensor)  # type: ignore[no-any-return]
+    if tensor.ndim == 0:
+        return torch.stack(_of_real_batches(list(collectives.gather(tensor)), share))
     if share.sizes[place.process_index] != rows:
         raise ValueError(
             f"gather_for_metrics: the tensor has {rows} rows, but this process has {share.sizes[place.process_index]} "
@@ -46,13 +48,18 @@ def _gather_rows(tensor: torch.Tensor, state: GradientState, place: Topology) ->
 def _gather_objects(data: Any, state: GradientState) -> Any:
     parts = collectives.all_gather_object(data)
     if not all(isinstance(part, (list, tuple)) for part in parts):
-        return parts
+        return _of_real_batches(parts, state.active_pass.share) if state.active_pass is not None else parts
     sizes = tuple(map(len, parts))
     for this in reversed(state.passes):
         if this.share is not None and this.share.sizes == sizes:
             parts = [part[:real] for part, real in zip(parts, this.share.real, strict=True)]
             break
     return [item for part in parts for item in part]
+
+
+def _of_real_batches(parts: list[Any], share: Share | None) -> list[Any]:
+    """`parts`, one a process, without those of processes whose whole batch is padding."""
+    return parts if share is None else [part for part, real in zip(parts, share.real, strict=True) if real]
 
 
 def _share_for(rows: int, state: GradientState, index: int) -> Share | None:

@@ -56,7 +56,14 @@ def test_every_process_gets_as_much_and_every_sample_comes(total: int, count: in
     assert all(shape == shapes[0] for shape in shapes)
     seen = [sample for shard in shards for batch in shard for sample in batch]
     assert set(seen) == set(range(total))
-    assert len(seen) - total < count * (len(shapes[0]) if split else 1)  # padding: less than one sample per process
+    padding = len(seen) - total
+    if split:
+        assert padding < count * len(shapes[0])
+    elif total % 6:
+        assert padding < count  # the last round is dealt again
+    else:
+        assert padding == -total // 6 % count * 6  # whole batches
+        assert {size for shape in shapes for size in shape} == {6}
     for index in range(count):
         shard = BatchSamplerShard(batches(total, 6), count, index, split=split)
         assert len(shard) == len(shapes[0])
@@ -87,6 +94,19 @@ def test_batches_of_ones_own_size_are_kept_whole() -> None:
     assert all_shards(source, 2) == [[[0], [4, 5]], [[1, 2, 3], [0]]]
 
 
+def test_full_batches_stay_full() -> None:
+    assert all_shards(batches(6, 2), 2) == [[[0, 1], [4, 5]], [[2, 3], [0, 1]]]
+    assert all_shards(batches(2, 2), 4) == [[[0, 1]]] * 4
+    assert all_shards(batches(6, 2, drop_last=True), 2) == [[[0, 1]], [[2, 3]]]
+    assert all_shards(batches(6, 2), 2, even=False) == [[[0, 1], [4, 5]], [[2, 3]]]
+    shard = BatchSamplerShard(batches(10, 2), 3, 2)
+    assert list(shard) == [[4, 5], [0, 1]]
+    share = shard.share(1)
+    assert share is not None
+    assert (share.sizes, share.real) == ((2, 2, 2), (2, 2, 0))
+    assert len(shard) == 2
+
+
 def test_the_epoch_reaches_the_samplers() -> None:
     sampler = DistributedSampler(range(4), num_replicas=1, rank=0)
     BatchSamplerShard(BatchSampler(sampler, 2, False), 2, 0).set_epoch(3)
@@ -99,6 +119,11 @@ def test_a_stream_is_dealt_by_global_batches() -> None:
         return [item.value if isinstance(item, Tagged) else item for item in items]
 
     assert [shard(0), shard(1)] == [[0, 1, 2, 3, 8, 9], [4, 5, 6, 7, 10, 0]]
+
+    def of_twelve(index: int) -> list[Any]:
+        return [getattr(item, "value", item) for item in IterableDatasetShard(range(12), 2, index, size=4)]
+
+    assert [of_twelve(0)[-4:], of_twelve(1)[-4:]] == [[8, 9, 10, 11], [0, 1, 2, 3]]  # full batches stay full
     assert [shard(0, drop_last=True), shard(1, drop_last=True)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert [shard(0, even=False), shard(1, even=False)] == [[0, 1, 2, 3, 8, 9], [4, 5, 6, 7, 10]]
 
@@ -146,6 +171,8 @@ def test_the_last_batch_and_its_real_samples_are_known() -> None:
     ours = prepared(DataLoader(TensorDataset(torch.arange(7.0)), batch_size=2))
     assert [(ours.end_of_dataloader, ours.remainder) for _ in ours] == [(False, -1), (True, 3)]
     assert not ours.end_of_dataloader
+    ours = prepared(DataLoader(TensorDataset(torch.arange(6.0)), batch_size=2))
+    assert [(ours.end_of_dataloader, ours.remainder) for _ in ours] == [(False, -1), (True, 2)]
 
 
 def test_a_streams_shard_travels_to_workers() -> None:

@@ -30,15 +30,18 @@ class Share:
         return len(set(self.sizes)) > 1
 
 
-def deal(samples: list[T], start: list[T], count: int, even: bool) -> tuple[list[list[T]], Share]:
+def deal(
+    samples: list[T], start: list[T], count: int, even: bool, full: int | None = None
+) -> tuple[list[list[T]], Share]:
     """Split a global batch into `count` consecutive parts.
 
     Args:
         samples: the global batch.
         start: the epoch's first samples, which complete a batch that does not go round.
         even: complete it, with as few samples as needed; otherwise the last parts are shorter, or empty.
+        full: a batch's size. Samples that fill some batches stay these batches, and whole ones complete them.
     """
-    size = -(-len(samples) // count)
+    size = full if even and full is not None and len(samples) % full == 0 else -(-len(samples) // count)
     real = tuple(min(size, max(0, len(samples) - part * size)) for part in range(count))
     if even and (missing := size * count - len(samples)):
         samples = samples + list(itertools.islice(itertools.cycle(start), missing))
@@ -56,8 +59,9 @@ class BatchSamplerShard:
         count, index: the number of processes, and which of them this is.
         split: each batch is split between the processes; otherwise they take turns.
         even: every process gets as many batches; what is missing at the end comes from the epoch's start. Where the
-            last batch is not full, the last round is dealt again, so that at most `count - 1` samples are seen twice;
-            where all batches are full they stay so, since a script may count on their size.
+            last batch is not full, the last round is dealt again, so that at most `count - 1` samples are seen twice.
+            Where all batches are full they stay so, since a script may count on their size: then up to `count - 1`
+            whole batches are.
         atoms: items are indivisible.
         around: a context manager in which the sampler is advanced.
     """
@@ -195,7 +199,7 @@ class IterableDatasetShard(IterableDataset[Any]):
         dataset: the stream.
         size: samples of a process per batch; None where items are batches already.
         drop_last: leave out a last global batch that is not full.
-        even: see `deal`.
+        even: every process gets as many samples; see BatchSamplerShard.
     """
 
     def __init__(
@@ -230,7 +234,7 @@ class IterableDatasetShard(IterableDataset[Any]):
                 yield from samples[self.index * own : (self.index + 1) * own]
                 continue
             if samples and not self.drop_last:
-                parts, share = deal(samples, start, self.count, self.even)
+                parts, share = deal(samples, start, self.count, self.even, self.size)
                 for sample in parts[self.index]:
                     yield Tagged(sample, share)
             return
