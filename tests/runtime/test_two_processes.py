@@ -1,4 +1,4 @@
-"""What two processes do together: one launch runs all checks of scripts/two_processes.py; each is a test here."""
+"""What two processes do together: one launch runs all checks of scripts/*_checks.py; each is a test here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parent / "scripts" / "two_processes.py"
-CHECKS = re.findall(r"^def (check_\w+)", SCRIPT.read_text(encoding="utf-8"), flags=re.M)
+SOURCES = [path.read_text(encoding="utf-8") for path in sorted(SCRIPT.parent.glob("*_checks.py"))]
+CHECKS = re.findall(r"^def (check_\w+)", "\n".join(SOURCES), flags=re.M)
 
 pytestmark = pytest.mark.e2e
 

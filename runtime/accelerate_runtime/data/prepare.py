@@ -13,6 +13,7 @@ from ..accumulation import GradientState
 from ..plugins import DataLoaderConfiguration
 from ..random import ForkedRandomness, shared_seed, synchronize_rng_states
 from ..topology import Topology
+from .fetching import draw_apart
 from .loader import DataLoaderShard
 from .randomness import in_step
 from .samplers import BatchSamplerShard, IterableDatasetShard, Share, TaggedCollate
@@ -91,7 +92,9 @@ def _shard_batches(
         atoms=loader.batch_sampler is None,
         advance=in_step(batches),
     )
-    return _copy_with(loader, **{attribute: shard}), shard
+    source = _copy_with(loader, **{attribute: shard})
+    draw_apart(source, place.process_index)
+    return source, shard
 
 
 def _shard_stream(
