@@ -13,7 +13,7 @@ from torch import nn
 from . import arguments, collectives, metrics, strategies, topology
 from .accumulation import GradientState
 from .data import DataLoaderShard, prepare_loader
-from .optimizer import AcceleratedOptimizer
+from .optimizer import AcceleratedOptimizer, move_state
 from .plugins import (
     AutocastKwargs,
     DataLoaderConfiguration,
@@ -167,7 +167,7 @@ class Accelerator(Settings):
         if self.device_placement if device_placement is None else device_placement:
             model.to(self.device)
             for optimizer in self._prepared.optimizers:
-                _follow_parameters(optimizer.optimizer, self.device)
+                move_state(optimizer.optimizer)
         self._precision.wrap_forward(model)
         wrapped = self._strategy.wrap(model, evaluation_mode)
         self._prepared.remember(model, wrapped, self._prepared.models)
@@ -182,7 +182,7 @@ class Accelerator(Settings):
         if known is not None:
             return known
         if self.device_placement if device_placement is None else device_placement:
-            _follow_parameters(optimizer, self.device)
+            move_state(optimizer)
         mine = self._prepared.optimizers
         prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler, mine)
         self._prepared.remember(optimizer, prepared, mine)
@@ -322,7 +322,8 @@ class Accelerator(Settings):
         """Every process's results for the current batch, without those of padding, in the order of the dataset.
 
         Args:
-            input_data: tensors of one row per sample, nested; or objects.
+            input_data: tensors of one row per sample, nested; or objects. Of what is one number a process, that of a
+                process whose whole batch is padding is left out too.
             use_gather_object: gather lists of picklable objects, one item per sample.
         """
         return metrics.gather_for_metrics(input_data, self.gradient_state, self._place, use_gather_object)
@@ -393,9 +394,3 @@ class Accelerator(Settings):
     def __repr__(self) -> str:
         what = f"num_processes={self.num_processes}, mixed_precision={self.mixed_precision!r}"
         return f"Accelerator(device={self.device}, {what})"
-
-
-def _follow_parameters(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Bring an optimizer's state (momenta, loaded before the model moved) to where its parameters are."""
-    if device.type != "cpu" and optimizer.state:
-        optimizer.load_state_dict(optimizer.state_dict())

@@ -133,3 +133,28 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
 
     def __repr__(self) -> str:
         return f"AcceleratedOptimizer({self.optimizer!r})"
+
+
+def move_state(optimizer: torch.optim.Optimizer) -> None:
+    """Bring an optimizer's state (momenta loaded before the model moved) to where its parameters are, in place.
+
+    Counters of steps stay where they are, as torch wants them, unless the optimizer is capturable or fused.
+    """
+    for group in optimizer.param_groups:
+        counters_too = bool(group.get("capturable") or group.get("fused"))
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter)
+            if isinstance(state, dict):
+                for name, value in state.items():
+                    if name != "step" or counters_too:
+                        state[name] = _moved(value, parameter.device)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value if value.device == device else value.to(device)
+    if isinstance(value, dict):
+        return {name: _moved(item, device) for name, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_moved(item, device) for item in value)
+    return value
