@@ -136,7 +136,20 @@ def guarded_choice(training: Training) -> tuple[str | None, int]:
             body = node.body if isinstance(node.body, list) else [node.body]
             if any(isinstance(n, ast.Attribute) and n.attr in ("cuda", "to") for part in body for n in ast.walk(part)):
                 return condition_as_cpu(training, node.test), node.lineno
+    for node in training.module.walk():
+        if isinstance(node, ast.Attribute) and is_device_argument(training, node):
+            return f'{ast.unparse(node)} == "cpu"', node.lineno
     return None, 0
+
+
+def is_device_argument(training: Training, node: ast.Attribute) -> bool:
+    """Whether ``args.device``, known to be a device, is where a move or an allocation asks for one."""
+    if not isinstance(node.ctx, ast.Load) or not is_device(training.value(node)):
+        return False
+    parent = training.module.parents[node]
+    if isinstance(parent, ast.keyword):
+        return parent.arg in ("device", "map_location")
+    return isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.func.attr == "to"
 
 
 def branch_choice(training: Training, definition: DeviceDefinition) -> tuple[str | None, int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Const, Object, Role, Site, flatten
+from accelerate_migrate.analysis.values import Batches, Const, Object, Role, Site, flatten
 
 _ORDER = {Role.MODEL: 0, Role.OPTIMIZER: 1, Role.LOADER: 2, Role.SCHEDULER: 3}
 _SET_UP = (Role.SCHEDULER, Role.LOADER)
@@ -121,15 +121,18 @@ def check_aliases(training: Training, groups: list[Group]) -> None:
     for node in training.module.walk():
         if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
             continue
-        inside = {a.site for a in flatten(training.value(node)) if isinstance(a, Object)} - training.value(node).sites()
+        one = training.value(node)
+        inside = {a.site for a in flatten(one) if isinstance(a, Object)} - one.sites()
+        drawn = {site for batches in one.of(Batches) for site in batches.loaders}
         for group in groups:
             sites = {site for home in group.homes for site in home.sites}
             if (
-                inside & sites
+                (inside | drawn) & sites
                 and node.lineno <= (group.anchor.end_lineno or 0)
                 and training.module.function(node) is group.scope
             ):
-                raise Unclear(f"`{node.id}` keeps what is trained in a container before it is prepared", node)
+                done = "draws from a loader" if drawn & sites else "keeps what is trained in a container"
+                raise Unclear(f"`{node.id}` {done} before it is prepared", node)
 
 
 def _is_used_to_train(training: Training, home: Home) -> bool:

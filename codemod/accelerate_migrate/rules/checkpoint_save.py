@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.values import Role, StateDict
+from accelerate_migrate.analysis.values import Object, Role, Site, StateDict, flatten
 from accelerate_migrate.edits import Wrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_calls, method_calls, own_statement
@@ -64,8 +64,35 @@ def _save(context: Context, call: ast.Call) -> None:
         context.migrated(call, f"{short(call)} -> {accelerator}.save(...) of the unwrapped model")
         context.replace(call, f"{accelerator}.save({accelerator}.unwrap_model({{0}}), {{1}})", *call.args)
         return
+    _unwrap_inside(context, call)
     context.migrated(call, f"{short(call.func)} -> {accelerator}.save")
     context.replace(call.func, f"{accelerator}.save")
+
+
+def _unwrap_inside(context: Context, call: ast.Call) -> None:
+    """Whole models inside the dict, list or tuple that is saved: the wrapper would be pickled with them."""
+    plan = context.plan
+    inside = {a.site for a in flatten(plan.value(call.args[0])) if isinstance(a, Object)} & plan.prepared
+    models = {s for s in inside if s.role is Role.MODEL}
+    unwrapped = False
+    for literal in plan.module.walk():
+        if not isinstance(literal, (ast.Dict, ast.List, ast.Tuple)) or literal.lineno > call.lineno:
+            continue
+        if plan.module.function(literal) is not plan.module.function(call) and literal not in plan.module.walk(call):
+            continue
+        for element in literal.values if isinstance(literal, ast.Dict) else literal.elts:
+            named = isinstance(element, ast.Name) and isinstance(element.ctx, ast.Load)
+            sites = plan.value(element).sites(Role.MODEL) & models
+            if named and sites and context.may_change(element) and _is_prepared(context, sites, element):
+                context.replace(element, f"{context.accelerator(element)}.unwrap_model({{0}})", element)
+                context.migrated(element, f"{short(element)} is saved whole, without its wrapper")
+                unwrapped = True
+    if models and not unwrapped:
+        context.manual(call, f"{short(call)} saves a prepared model whole; unwrap it first")
+
+
+def _is_prepared(context: Context, sites: frozenset[Site], node: ast.AST) -> bool:
+    return any(context.plan.is_prepared_at(site, node) for site in sites)
 
 
 def _saves_state(context: Context, call: ast.Call) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.devices import DeviceDefinition
+from accelerate_migrate.analysis.devices import DeviceDefinition, is_device_argument
 from accelerate_migrate.analysis.placement import NAME, argument_for
 from accelerate_migrate.analysis.scopes import parameters
 from accelerate_migrate.analysis.values import Const, DeviceValue, Library, is_device
@@ -91,9 +91,20 @@ def _use(context: Context, node: ast.expr) -> None:
     elif isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load) and is_device(context.plan.value(node)) and _replaceable(context, node):
             _replace_name(context, node)
+    elif isinstance(node, ast.Attribute):
+        if is_device_argument(context.plan.training, node) and not _is_target(context, node):
+            _spelled(context, node)
     elif isinstance(node, (ast.Call, ast.IfExp, ast.Constant, ast.JoinedStr)) and _spelled_out(context, node):
-        if not context.may_change(node):
-            return
+        _spelled(context, node)
+
+
+def _is_target(context: Context, node: ast.Attribute) -> bool:
+    """Whether a definition keeps this attribute as the accelerator's device."""
+    return any(ast.unparse(node) in d.targets for d in context.plan.definitions)
+
+
+def _spelled(context: Context, node: ast.expr) -> None:
+    if context.may_change(node):
         if context.has_accelerator(node):
             context.migrated(node, f"{short(node)} -> {NAME}.device")
             context.replace(node, context.device(node))
