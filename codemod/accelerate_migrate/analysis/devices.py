@@ -147,6 +147,9 @@ def is_device_argument(training: Training, node: ast.Attribute) -> bool:
     if not isinstance(node.ctx, ast.Load) or not is_device(training.value(node)):
         return False
     parent = training.module.parents[node]
+    call = training.module.parents[parent] if isinstance(parent, ast.keyword) else parent
+    if isinstance(call, ast.Call) and training.store.calls.get(call):  # handed on to a function of the program
+        return True
     if isinstance(parent, ast.keyword):
         return parent.arg in ("device", "map_location")
     return isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.func.attr == "to"

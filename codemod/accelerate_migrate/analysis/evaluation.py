@@ -16,7 +16,6 @@ from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.training import LoaderLoop, Training
 from accelerate_migrate.analysis.values import (
     ANY,
-    Bound,
     Library,
     Number,
     Reduction,
@@ -73,6 +72,7 @@ def decide(training: Training) -> Evaluations:
     """Look at every loop over a loader that does not train."""
     result = Evaluations()
     trained = {s for loop in training.loops if loop.trains for s in loop.loaders}
+    trained |= {s for call in training.backwards for s in training.drawn_for(call)}
     measured = [loop for loop in training.loops if not loop.trains and not _inside_training(training, loop)]
     plans: list[tuple[LoaderLoop, Gather | str]] = []
     for loop in measured:
@@ -120,6 +120,8 @@ class _Loop:
 
     def gather(self) -> Gather:
         """What to gather, and where. Raises ``NotGatherable``."""
+        if any(self.training.store.details[site].own_collate for site in self.loop.loaders):
+            raise NotGatherable("its loader puts batches together by a function of its own")
         cut = self._split(self.loop.node.body)
         if not self.tail:
             raise NotGatherable("nothing is computed from its outputs")
@@ -355,9 +357,9 @@ class _Loop:
     def _edge(self) -> str | None:
         """What a mean over batches makes of several processes. Raises where it would be plainly another number."""
         edge = None
-        for node, added in self._accumulated():
+        for node, added, depends in self._accumulated():
             kinds = {a.reduction for a in added if isinstance(a, (Tensor, Number))}
-            if not kinds or kinds <= _EXACT:
+            if kinds <= _EXACT and not (depends and added.may_be_unknown()):
                 continue
             if self._divided_by_samples(node):
                 raise NotGatherable(f"`{node}` adds up means of batches and is divided by a number of samples")
@@ -367,27 +369,34 @@ class _Loop:
             )
         return edge
 
-    def _accumulated(self) -> Iterator[tuple[str, Value]]:
+    def _accumulated(self) -> Iterator[tuple[str, Value, bool]]:
+        """What the loop adds up: the accumulator, the value added, and whether that depends on the batch."""
+        of_batch = {node.id for node in self._tail_names() if self._is_rows(node)}
         for statement in self.tail:
             for node in ast.walk(statement):
-                if isinstance(node, ast.AugAssign):
-                    yield ast.unparse(node.target), self.value(node.value)
-                elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
-                    target = ast.unparse(node.targets[0])
-                    if ast.unparse(node.value.left) == target:
-                        yield target, self.value(node.value.right)
-                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                    if node.func.attr in ("append", "update", "add") and not isinstance(self.value(node.func), Bound):
-                        weighted = any(
-                            isinstance(a, Number) and a.reduction is Reduction.COUNT
-                            for arg in node.args[1:]
-                            for a in self.value(arg)
-                        )
-                        if not weighted:
-                            yield ast.unparse(node.func.value), self.value(node.args[0])
+                if isinstance(node, ast.Assign) and _reads(node.value, of_batch):
+                    of_batch |= {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+                for accumulator, added in self._additions(node):
+                    yield ast.unparse(accumulator), self.value(added), _reads(added, of_batch)
+
+    def _additions(self, node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+        if isinstance(node, ast.AugAssign):
+            yield node.target, node.value
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
+            if ast.unparse(node.value.left) == ast.unparse(node.targets[0]):
+                yield node.targets[0], node.value.right
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            weights = [a for argument in node.args[1:] for a in self.value(argument) if isinstance(a, Number)]
+            weighted = any(a.reduction is Reduction.COUNT for a in weights)
+            if node.func.attr in ("append", "update", "add") and not weighted:
+                yield node.func.value, node.args[0]
 
     def _divided_by_samples(self, accumulator: str) -> bool:
         return any(divides_by_samples(self.training, self.loop.node, accumulator))
+
+
+def _reads(node: ast.expr, names: set[str]) -> bool:
+    return any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node))
 
 
 def divides_by_samples(training: Training, near: ast.AST, accumulator: str) -> Iterator[bool]:

@@ -155,9 +155,79 @@ def group_homes(training: Training, homes: list[Home]) -> list[Group]:
         by_loop[home.scope, _loop_around(module, home)].append(home)
     groups = []
     for (scope, _loop), members in by_loop.items():
-        anchor = _behind_setup(training, members, _anchor(module, members))
+        anchor = _anchor(module, members)
+        if _trains(training, anchor, members):
+            anchor = _last_binding(module, members)
+        _check_certain(module, members, anchor)
+        anchor = _behind_setup(training, members, anchor)
+        _check_unused(training, scope, members, anchor)
         groups.append(Group(tuple(members), anchor, scope))
     return groups
+
+
+def _last_binding(module: Module, homes: list[Home]) -> ast.stmt:
+    """The last statement that binds one of the homes, in its own block."""
+    return max((s for home in homes for s in home.bindings), key=lambda s: s.lineno)
+
+
+def _check_certain(module: Module, homes: list[Home], anchor: ast.stmt) -> None:
+    """Raise ``Unclear`` where an object may not exist behind ``anchor``: it is made under a condition only."""
+    before: list[ast.stmt] = []
+    current: ast.AST = anchor
+    while isinstance(current, ast.stmt):
+        block = module.block(current)
+        before += block[: block.index(current) + (current is anchor)]
+        parent = module.parents[current]
+        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            break
+        current = parent
+    for home in homes:
+        if not any(_binds(statement, home.name) for statement in before):
+            raise Unclear(f"`{home.name}` is made under a condition only, so it cannot be prepared for sure", home.bindings[0])
+
+
+def _binds(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement binds a name on every path through it."""
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t))
+    if isinstance(statement, ast.If):
+        return _block_binds(statement.body, name) and _block_binds(statement.orelse, name)
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        return _block_binds(statement.body, name)
+    if isinstance(statement, ast.Try):
+        return _block_binds([*statement.body, *statement.orelse], name) or _block_binds(statement.finalbody, name)
+    return False
+
+
+def _block_binds(block: list[ast.stmt], name: str) -> bool:
+    leaves = bool(block) and isinstance(block[-1], (ast.Raise, ast.Return, ast.Continue, ast.Break))
+    exits = bool(block) and isinstance(block[-1], ast.Expr) and "exit" in ast.unparse(block[-1].value)
+    return leaves or exits or any(_binds(statement, name) for statement in block)
+
+
+def _trains(training: Training, statement: ast.stmt, homes: list[Home]) -> bool:
+    """Whether running a statement trains, or draws from one of the loaders."""
+    sites = {site for home in homes for site in home.sites}
+    for node in training.reached([statement]):
+        if isinstance(node, ast.Call) and node in training.backwards:
+            return True
+        if isinstance(node, (ast.For, ast.AsyncFor)) and training.loaders_of(training.value(node.iter)) & sites:
+            return True
+    return False
+
+
+def _check_unused(training: Training, scope: ast.AST, homes: list[Home], anchor: ast.stmt) -> None:
+    """Raise ``Unclear`` where training starts before everything is made."""
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    around = {anchor, *training.module.ancestors(anchor)}
+    for statement in getattr(scope, "body", []):
+        if statement.lineno >= anchor.lineno:
+            break
+        if isinstance(statement, definitions) or statement in around:
+            continue
+        if _trains(training, statement, homes):
+            raise Unclear("training or evaluation starts here, before all objects to prepare are made", statement)
 
 
 def _behind_setup(training: Training, homes: list[Home], anchor: ast.stmt) -> ast.stmt:

@@ -213,6 +213,8 @@ class LibraryCalls(Store):
         site = self.site(role, node, frame, name)
         self.constructed(site, node, given)
         details = self.details[site]
+        if role is Role.LOADER and "collate_fn" in given.keywords:
+            details.own_collate = given.keywords["collate_fn"].const() is not None
         if role is Role.LOSS:
             details.reduction = tensors.loss_reduction(given.keywords)
             details.has_parameters = (
@@ -241,6 +243,9 @@ class LibraryCalls(Store):
         if name == "enumerate":
             return join(_enumerated(atom) for atom in _iterated(first))
         if name == "zip":
+            drawn = [a.loaders for v in given.positional for a in _iterated(v) if isinstance(a, Batches) and not a.counted]
+            if drawn:  # each item is a tuple of batches, which a batch of unknown make stands for
+                return value(Batches(frozenset().union(*drawn)))
             return value(Sequence_((), sequence(element(v) for v in given.positional)))
         if name == "next":
             return element(first)

@@ -153,6 +153,8 @@ def place(training: Training, groups: list[Group], definitions: list[DeviceDefin
     else:
         scope = _outermost(training, scopes)
     own = [d for d in definitions if d.scope is scope]
+    if len({d.cpu for d in definitions}) > 1:
+        raise Unclear("the device is chosen in several places, each in its own way", definitions[-1].statement)
     certain = [d for d in own if _runs_before(training, d, groups)]
     if certain:
         placement = Placement(training, scope, certain[0], certain[0].cpu, certain[0].statement.lineno)
@@ -213,8 +215,14 @@ def _holds_device(training: Training, function: ast.AST, name: str) -> bool:
 
 
 def _all_calls_pass(training: Training, function: ast.AST, name: str) -> bool:
-    """Whether every call gives the parameter explicitly (a default would need the accelerator out of nowhere)."""
-    return all(argument_for(call, function, name) is not None for call in training.store.callers[function])
+    """Whether the parameter has no default (it would need the accelerator out of nowhere) and every call passes a variable."""
+    assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+    spec = function.args
+    named = [*spec.posonlyargs, *spec.args]
+    with_default = {a.arg for a in named[len(named) - len(spec.defaults) :]} if spec.defaults else set()
+    with_default |= {a.arg for a, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default is not None}
+    passed = [argument_for(call, function, name) for call in training.store.callers[function]]
+    return name not in with_default and all(isinstance(argument, ast.Name) for argument in passed)
 
 
 def argument_for(call: ast.Call, function: ast.AST, name: str) -> ast.expr | None:

@@ -76,7 +76,7 @@ def arithmetic(left: Value, right: Value, operator: str) -> Value:
     if tensor is None:
         numbers = [a for side in (left, right) for a in side if isinstance(a, Number)]
         if not numbers:
-            return ANY
+            return ANY if UNKNOWN in (left | right).atoms or not (left.atoms and right.atoms) else value(Number())
         return value(
             Number(
                 _scaled(lefts, rights, operator),

@@ -21,11 +21,9 @@ from accelerate_migrate.analysis.values import (
     Object,
     Parameters,
     Role,
-    Sequence_,
     Site,
     Tensor,
     Value,
-    flatten,
 )
 
 
@@ -85,13 +83,11 @@ class Training:
     def loaders_of(self, iterated: Value) -> frozenset[Site]:
         """The loaders that iterating this value draws from."""
         found: set[Site] = set()
-        for atom in flatten(iterated):
+        for atom in iterated:
             if isinstance(atom, Batches):
                 found |= atom.loaders
             elif isinstance(atom, Object) and atom.site.role is Role.LOADER:
                 found.add(atom.site)
-            elif isinstance(atom, Sequence_) and atom.rest is not None:
-                found |= {s for a in flatten(atom.rest) if isinstance(a, Tensor) and a.loaders for s in a.loaders}
         return frozenset(found)
 
     # ---- reachability
@@ -136,6 +132,12 @@ class Training:
                     queue.extend(self.store.callers.get(around, ()))
                     break
         return False
+
+    def drawn_for(self, call: ast.Call) -> frozenset[Site]:
+        """The loaders that the loss of a backward call was computed from."""
+        assert isinstance(call.func, ast.Attribute)
+        tensors = self.value(call.func.value).of(Tensor)
+        return frozenset(site for tensor in tensors for site in tensor.loaders)
 
     # ---- objects
 

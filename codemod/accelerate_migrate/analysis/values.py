@@ -59,6 +59,7 @@ class Details:
     reduction: Reduction | None = None  # loss: what its call returns
     has_parameters: bool = True
     data_parallel: bool = False
+    own_collate: bool = False  # loader: batches are put together by a function of the script
 
 
 class Unknown:

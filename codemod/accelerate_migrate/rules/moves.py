@@ -86,9 +86,12 @@ def _runs_before_prepare(context: Context, model: Object, call: ast.Call) -> boo
     """Whether the model is called between this move and its ``prepare``: it needs its device for that."""
     group = context.plan.group_of(model.site)
     assert group is not None
-    for node in context.plan.module.walk(group.scope):
+    before = [s for s in getattr(group.scope, "body", []) if s.lineno <= (group.anchor.end_lineno or 0)]
+    before = [s for s in before if not isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    for node in context.plan.training.reached(before):
         if isinstance(node, ast.Call) and model.site in context.plan.training.forwards(node):
-            if context.plan.module.function(node) is group.scope and node.lineno <= (group.anchor.end_lineno or 0):
+            own = context.plan.module.function(node) is group.scope
+            if not own or node.lineno <= (group.anchor.end_lineno or 0):
                 return True
     return False
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
-from accelerate_migrate.analysis.values import Site, Tensor
 from accelerate_migrate.rules.base import Context, Rule
 
 
@@ -13,7 +10,7 @@ def apply(context: Context) -> None:
     plan = context.plan
     trained = {s for loop in plan.training.loops if loop.trains for s in loop.loaders}
     for call in plan.training.backwards:
-        if _drawn(context, call) & plan.sharded:
+        if plan.training.drawn_for(call) & plan.sharded:
             continue
         if not plan.training.inside_loader_loop(call) or not trained:
             context.review(
@@ -22,13 +19,6 @@ def apply(context: Context) -> None:
                 "replicas",
             )
             return
-
-
-def _drawn(context: Context, call: ast.Call) -> frozenset[Site]:
-    """The loaders that a loss was computed from, by a loop or by hand (``next(it)``)."""
-    assert isinstance(call.func, ast.Attribute)
-    tensors = context.plan.value(call.func.value).of(Tensor)
-    return frozenset(site for tensor in tensors for site in tensor.loaders)
 
 
 RULE = Rule(
