@@ -183,7 +183,9 @@ def _check_certain(module: Module, homes: list[Home], anchor: ast.stmt) -> None:
         current = parent
     for home in homes:
         if not any(_binds(statement, home.name) for statement in before):
-            raise Unclear(f"`{home.name}` is made under a condition only, so it cannot be prepared for sure", home.bindings[0])
+            raise Unclear(
+                f"`{home.name}` is made under a condition only, so it cannot be prepared for sure", home.bindings[0]
+            )
 
 
 def _binds(statement: ast.stmt, name: str) -> bool:

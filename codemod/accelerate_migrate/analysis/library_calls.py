@@ -243,7 +243,9 @@ class LibraryCalls(Store):
         if name == "enumerate":
             return join(_enumerated(atom) for atom in _iterated(first))
         if name == "zip":
-            drawn = [a.loaders for v in given.positional for a in _iterated(v) if isinstance(a, Batches) and not a.counted]
+            drawn = [
+                a.loaders for v in given.positional for a in _iterated(v) if isinstance(a, Batches) and not a.counted
+            ]
             if drawn:  # each item is a tuple of batches, which a batch of unknown make stands for
                 return value(Batches(frozenset().union(*drawn)))
             return value(Sequence_((), sequence(element(v) for v in given.positional)))

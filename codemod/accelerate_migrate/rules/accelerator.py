@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.placement import NAME, Placement
+from accelerate_migrate.analysis.values import Origin, Tensor
 from accelerate_migrate.edits import (
     AddArgument,
     AddImport,
@@ -44,7 +45,11 @@ def _thread(context: Context, placement: Placement) -> None:
 def _create(context: Context, placement: Placement) -> None:
     definition = placement.definition
     arguments = dict(context.constructor)
-    if placement.cpu is not None:
+    cpu_only = False
+    if _stays_on_cpu(context):
+        arguments = {"cpu": "True", **arguments}
+        cpu_only = True
+    elif placement.cpu is not None:
         arguments = {"cpu": placement.cpu, **arguments}
     creation = f"{NAME} = Accelerator({', '.join(f'{k}={v}' for k, v in arguments.items())})"
     text = "\n".join([creation, *context.after_creation])
@@ -55,9 +60,35 @@ def _create(context: Context, placement: Placement) -> None:
         return
     assert first is not None
     context.edit(_standing_apart(context, first, text))
-    context.migrated(first, f"`{creation}` is made here")
+    if cpu_only:
+        context.review(
+            first,
+            f"`{creation}`: this script chooses no device and trains on tensors it makes itself, so it stays on the CPU; to run on others, drop cpu=True "
+            "and put what it makes itself on accelerator.device",
+        )
+    else:
+        context.migrated(first, f"`{creation}` is made here")
     if definition is not None:
         context.edit(Delete(definition.statement))
+
+
+def _stays_on_cpu(context: Context) -> bool:
+    """Whether a script that knows no device trains on tensors of its own: on another device they would be left behind."""
+    plan = context.plan
+    if plan.definitions or any(
+        isinstance(node, ast.Attribute) and node.attr in ("cuda", "accelerator", "xpu", "mps", "device")
+        for node in plan.module.walk()
+    ):
+        return False
+    if not all(plan.training.drawn_for(call) for call in plan.training.backwards):
+        return True
+    looping: list[ast.AST] = [loop.node for loop in plan.training.loops]
+    return any(
+        isinstance(atom, Tensor) and atom.origin is Origin.FRESH and not atom.loaders and not atom.models
+        for node in plan.training.reached(looping)
+        if isinstance(node, ast.Call)
+        for atom in plan.value(node)
+    )
 
 
 def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:
@@ -71,6 +102,8 @@ def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:
     if index == 0 or above < 0 or lines[above].strip():
         return Insert(first, text)
     previous = block[index - 1]
+    if previous.end_lineno == first.lineno or previous.lineno == (block[index - 2].end_lineno if index > 1 else 0):
+        return Insert(first, text)  # several statements share a line
     if isinstance(previous, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return Insert(first, text)
     return Insert(previous, "\n" + text, after=True)

@@ -44,8 +44,13 @@ def _wait_for_saved(context: Context) -> None:
             or not context.has_accelerator(call)
         ):
             continue
-        statement = context.plan.module.statement(call)
-        if statement not in waited and isinstance(statement, (ast.Assign, ast.Expr)):
+        statement: ast.stmt = context.plan.module.statement(call)
+        for around in context.plan.module.ancestors(call):
+            if isinstance(around, ast.With):  # the file may be opened there
+                statement = around
+            elif isinstance(around, ast.stmt) and around is not statement:
+                break
+        if statement not in waited and isinstance(statement, (ast.Assign, ast.Expr, ast.With)):
             waited.add(statement)
             context.edit(Insert(statement, f"{context.accelerator(call)}.wait_for_everyone()"))
             context.migrated(call, f"every process waits until {short(call.args[0])} is written")

@@ -30,7 +30,11 @@ _HARMLESS = frozenset(
 def apply(context: Context) -> None:
     """Drop ``set_device``; name the other calls."""
     for call, names in library_calls(context.plan):
-        if not all(n.startswith("torch.cuda.") for n in names) or not context.may_change(call) or names <= _HARMLESS:
+        if not all(n.startswith("torch.cuda.") for n in names) or not context.may_change(call):
+            continue
+        if names <= _HARMLESS:
+            if own_statement(context.plan, call) is not None:
+                context.note(call, f"{short(call)} does nothing without CUDA; left as it is")
             continue
         statement = own_statement(context.plan, call)
         if names == {"torch.cuda.set_device"} and statement is not None:

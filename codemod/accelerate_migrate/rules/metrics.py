@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.evaluation import divides_by_samples
-from accelerate_migrate.analysis.values import Number, Tensor
-from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.analysis.values import Number, Reduction, Tensor
+from accelerate_migrate.rules.base import Context, Rule
 
 
 def apply(context: Context) -> None:
@@ -25,34 +25,45 @@ def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugA
     if not added:
         return
     if _divided_by_dataset(context, loop, target):
-        _reduce(context, node, target)
-    elif _decides(context, loop, target):
+        if not _reduce(context, node, "sum"):
+            context.review(
+                node, f"`{target}` is divided by the size of the whole set, but each process adds up its own part only"
+            )
+            return
         context.review(
             node,
-            f"`{target}` is used beyond a progress line, and each process computes it from its own part of the data",
+            f"`{target}` is divided by the size of the whole set: it is summed over processes (samples repeated to fill the "
+            "last batch count twice)",
         )
+    elif _decides(context, loop, target):
+        kinds = {a.reduction for a in added}
+        if kinds == {Reduction.COUNT} and context.has_accelerator(node):
+            context.replace(node.value, f"{{0}} * {context.accelerator(node)}.num_processes", node.value)
+            context.migrated(node, f"`{target}` counts the samples of every process")
+        elif _reduce(context, node, "sum" if kinds <= {Reduction.SUM, Reduction.COUNT} else "mean"):
+            context.migrated(node, f"`{target}` is used beyond a progress line: every process gets the same number")
+        else:
+            context.review(
+                node,
+                f"`{target}` is used beyond a progress line, and each process computes it from its own part of the data: a "
+                "decision made on it may differ between processes, which would leave them waiting for each other",
+            )
 
 
-def _reduce(context: Context, node: ast.AugAssign, target: str) -> None:
+def _reduce(context: Context, node: ast.AugAssign, how: str) -> bool:
+    """Reduce the tensor of ``total += tensor.item()`` over processes; false where it is not written so."""
     item = node.value
-    plain = isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr == "item"
-    if not plain or not context.has_accelerator(node):
-        context.review(
-            node, f"`{target}` is divided by the size of the whole set, but each process adds up its own part only"
-        )
-        return
-    assert isinstance(item, ast.Call)
-    assert isinstance(item.func, ast.Attribute)
+    if not (isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr == "item"):
+        return False
+    if not context.has_accelerator(node):
+        return False
     tensor = item.func.value
     accelerator = context.accelerator(node)
     detached = isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr == "detach"
-    detach = "" if detached else ".detach()"
-    context.replace(item, f'{accelerator}.reduce({{0}}{detach}, reduction="sum").item()', tensor)
-    context.review(
-        node,
-        f"`{target}` is divided by the size of the whole set: {short(tensor)} is summed over processes (samples "
-        "repeated to fill the last batch count twice)",
-    )
+    needs_detach = not detached and any(isinstance(a, Tensor) and a.models for a in context.plan.value(tensor))
+    detach = ".detach()" if needs_detach else ""
+    context.replace(item, f'{accelerator}.reduce({{0}}{detach}, reduction="{how}").item()', tensor)
+    return True
 
 
 def _divided_by_dataset(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> bool:
@@ -68,12 +79,13 @@ def _is_count(context: Context, node: ast.expr) -> bool:
 
 
 def _decides(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> bool:
-    """Whether a number is returned or compared behind the loop."""
+    """Whether a number is returned, compared or followed by a scheduler behind the loop."""
     scope = context.plan.module.function(loop)
     for node in context.plan.module.walk(scope):
         if getattr(node, "lineno", 0) <= (loop.end_lineno or 0):
             continue
-        if isinstance(node, (ast.Return, ast.Compare)):
+        scheduled = isinstance(node, ast.Call) and node in context.plan.training.scheduler_steps
+        if isinstance(node, (ast.Return, ast.Compare)) or scheduled:
             if target in {ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.expr)}:
                 return True
     return False
@@ -82,14 +94,14 @@ def _decides(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> boo
 RULE = Rule(
     code="AM220",
     name="metrics",
-    summary="A training sum that is divided by the size of the whole set is summed over processes.",
+    summary="A training sum that covers the whole set, or decides something, is reduced over processes.",
     why="Each process sees its part of the set: `total / len(loader.dataset)` would come out too small by their "
     "number.",
     before="for x, y in loader:\n    ...\n    total += loss.item()\nprint(total / len(loader.dataset))",
     after='for x, y in loader:\n    ...\n    total += accelerator.reduce(loss.detach(), reduction="sum").item()\n'
     "accelerator.print(total / len(loader.dataset))",
-    safety="Exact on one process. A number that decides something and comes from one process's part gets a review "
-    "finding.",
+    safety="Exact on one process. A number that decides something is averaged or summed over processes, so that all "
+    "decide alike; where it is not written as `total += tensor.item()` it gets a review finding.",
     apply=apply,
     order=41,
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.values import Role
+from accelerate_migrate.analysis.placement import argument_for
+from accelerate_migrate.analysis.scopes import parameters
+from accelerate_migrate.analysis.values import UNKNOWN, FunctionRef, Role, Tensor, flatten
 from accelerate_migrate.rules.base import Context, Rule, short
 
 # What DistributedDataParallel passes on with the same meaning.
@@ -38,6 +40,7 @@ _THROUGH = frozenset(
 def apply(context: Context) -> None:
     """Unwrap prepared models where their own methods and attributes are used outside ``forward``."""
     plan = context.plan
+    _handed_to_other_files(context)
     for node in plan.module.walk():
         if not isinstance(node, ast.Attribute) or node.attr in _THROUGH or not context.may_change(node):
             continue
@@ -71,6 +74,34 @@ def apply(context: Context) -> None:
                 )
 
 
+def _handed_to_other_files(context: Context) -> None:
+    """A function of another file that uses what the wrapper hides is given the unwrapped model."""
+    plan = context.plan
+    for call in plan.module.walk():
+        if not isinstance(call, ast.Call) or not context.may_change(call):
+            continue
+        for callee in plan.value(call.func).of(FunctionRef):
+            if callee.module is plan.module or isinstance(callee.node, ast.Lambda):
+                continue
+            for parameter in parameters(callee.node):
+                argument = argument_for(call, callee.node, parameter.arg) if callee.owner is None else None
+                if not isinstance(argument, ast.Name) or not context.has_accelerator(argument):
+                    continue
+                sites = plan.value(argument).sites(Role.MODEL) & plan.prepared
+                if any(plan.is_prepared_at(s, argument) for s in sites) and _uses_hidden(callee.node, parameter.arg):
+                    context.replace(argument, f"{context.accelerator(argument)}.unwrap_model({{0}})", argument)
+                    context.migrated(
+                        argument, f"`{callee.node.name}` uses what the wrapper hides: it gets the model itself"
+                    )
+
+
+def _uses_hidden(function: ast.AST, name: str) -> bool:
+    return any(
+        isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == name and n.attr not in _THROUGH
+        for n in ast.walk(function)
+    )
+
+
 def _module(context: Context, node: ast.Attribute, sites: frozenset[object]) -> None:
     """``net.module`` on its own: the unwrapped model (before prepare: the model)."""
     parent = context.parent(node)
@@ -91,7 +122,11 @@ def _inside_model(context: Context, node: ast.Attribute) -> bool:
 
 def _trains_through(context: Context, node: ast.Attribute) -> bool:
     """Whether the hidden method's result is part of a training loop (it may carry gradients)."""
-    if not isinstance(context.parent(node), ast.Call):
+    call = context.parent(node)
+    if not isinstance(call, ast.Call):
+        return False
+    result = context.plan.value(call)
+    if UNKNOWN not in result.atoms and not any(isinstance(a, Tensor) and a.models for a in flatten(result)):
         return False
     for around in context.plan.module.ancestors(node):
         if isinstance(around, ast.With) and any("no_grad" in ast.unparse(i.context_expr) for i in around.items):

@@ -72,6 +72,8 @@ def _fate(context: Context, owner: ast.expr, call: ast.Call) -> _Fate:
         if isinstance(atom, Object) and atom.site.role is Role.MODEL:
             if atom.site not in plan.prepared or _runs_before_prepare(context, atom, call):
                 return _Fate.KEEP
+            if _goes_to_cpu(context, atom):
+                return _Fate.KEEP
         elif isinstance(atom, Object) and atom.site.role is Role.LOSS:
             if plan.store.details[atom.site].has_parameters:
                 return _Fate.KEEP
@@ -80,6 +82,15 @@ def _fate(context: Context, owner: ast.expr, call: ast.Call) -> _Fate:
         ):
             return _Fate.KEEP
     return _Fate.DROP
+
+
+def _goes_to_cpu(context: Context, model: Object) -> bool:
+    """Whether the script moves this model to the CPU at times: then it also moves it back."""
+    for call, func in method_calls(context.plan, "cpu", "to"):
+        back = func.attr == "cpu" or any(_is_cpu(a) for a in call.args)
+        if back and model.site in context.plan.value(func.value).sites() and context.may_change(call):
+            return True
+    return False
 
 
 def _runs_before_prepare(context: Context, model: Object, call: ast.Call) -> bool:

@@ -19,6 +19,11 @@ def apply(context: Context) -> None:
             continue
         if names == {"builtins.print"}:
             _print(context, call)
+        elif names == {"sys.stdout.write"} and context.has_accelerator(call):
+            statement = own_statement(context.plan, call)
+            if statement is not None:
+                context.edit(Wrap((statement,), f"if {context.accelerator(call)}.is_main_process:"))
+                context.migrated(call, "written by the main process only")
         elif names <= _BARS and keyword(call, "disable") is None and context.has_accelerator(call):
             accelerator = context.accelerator(call)
             context.edit(AddArgument(call, f"not {accelerator}.is_local_main_process", name="disable"))

@@ -23,24 +23,10 @@ def apply(context: Context) -> None:
             )
         elif plan.training.inside_loader_loop(call):
             context.note(call, f"{short(call)} runs both once a batch and once an epoch; not prepared")
-        elif call.args and _follows_training_loss(context, call):
-            context.review(
-                call, f"{short(call)} follows a number of the training loop, which each process computes from its part"
-            )
         else:
             context.note(
                 call, f"{short(call)} runs once an epoch: not prepared, it steps as before on any number of processes"
             )
-
-
-def _follows_training_loss(context: Context, call: ast.Call) -> bool:
-    names = {n.id for a in call.args for n in ast.walk(a) if isinstance(n, ast.Name)}
-    for loop in context.plan.training.loops:
-        if loop.trains:
-            for node in ast.walk(loop.node):
-                if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in names:
-                    return True
-    return False
 
 
 RULE = Rule(
