@@ -14,6 +14,7 @@ from accelerate_migrate.analysis.launch import launch_facts
 from accelerate_migrate.analysis.modules import Module, Program
 from accelerate_migrate.analysis.plan import Plan, plan_module
 from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.edits import Edit, Insert, Wrap
 from accelerate_migrate.findings import FileResult, Finding, Options, Severity, Status
 from accelerate_migrate.launch_config import Inferred
 from accelerate_migrate.rules import unsupported
@@ -120,11 +121,31 @@ def _apply(script: Script, module: Module, context: Context) -> bytes:
     from accelerate_migrate.edit.apply import RoundTripError, apply_edits
 
     try:
-        after = apply_edits(script.data, module.tree, context.edits)
+        after = apply_edits(script.data, module.tree, _joined(module, context.edits))
     except RoundTripError as problem:
         raise SourceProblem(f"The file cannot be edited without touching other lines: {problem}.") from problem
     guard.check(script.data, after)
     return after
+
+
+def _joined(module: Module, edits: Sequence[Edit]) -> list[Edit]:
+    """The edits, with neighbouring statements that get the same header under one, unless something comes between."""
+    wraps = sorted((e for e in edits if isinstance(e, Wrap)), key=lambda e: e.statements[0].lineno)
+    inserted = {(e.anchor, e.after) for e in edits if isinstance(e, Insert)}
+    joined: list[Wrap] = []
+    for wrap in wraps:
+        last = joined[-1] if joined else None
+        first = wrap.statements[0]
+        if last is not None and last.header == wrap.header and last.statements[-1] in module.block(first):
+            block = module.block(first)
+            follows = block.index(first) == block.index(last.statements[-1]) + 1
+            between = (last.statements[-1], True) in inserted or (first, False) in inserted
+            blank = first.lineno > (last.statements[-1].end_lineno or 0) + 1
+            if follows and not between and not blank:
+                joined[-1] = Wrap((*last.statements, *wrap.statements), wrap.header)
+                continue
+        joined.append(wrap)
+    return [*(e for e in edits if not isinstance(e, Wrap)), *joined]
 
 
 def _already_migrated(tree: ast.Module) -> bool:

@@ -215,7 +215,7 @@ def _holds_device(training: Training, function: ast.AST, name: str) -> bool:
 
 
 def _all_calls_pass(training: Training, function: ast.AST, name: str) -> bool:
-    """Whether the parameter has no default (it would need the accelerator out of nowhere) and every call passes a variable."""
+    """Whether every call passes a variable, and the parameter has no default, which would need one out of nowhere."""
     assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
     spec = function.args
     named = [*spec.posonlyargs, *spec.args]

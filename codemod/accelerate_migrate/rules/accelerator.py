@@ -63,8 +63,8 @@ def _create(context: Context, placement: Placement) -> None:
     if cpu_only:
         context.review(
             first,
-            f"`{creation}`: this script chooses no device and trains on tensors it makes itself, so it stays on the CPU; to run on others, drop cpu=True "
-            "and put what it makes itself on accelerator.device",
+            f"`{creation}`: this script chooses no device and trains on tensors it makes itself, so it stays on the CPU; to "
+            "run on others, drop cpu=True and put what it makes itself on accelerator.device",
         )
     else:
         context.migrated(first, f"`{creation}` is made here")
@@ -73,7 +73,7 @@ def _create(context: Context, placement: Placement) -> None:
 
 
 def _stays_on_cpu(context: Context) -> bool:
-    """Whether a script that knows no device trains on tensors of its own: on another device they would be left behind."""
+    """Whether a script that knows no device trains on tensors of its own: elsewhere they would be left behind."""
     plan = context.plan
     if plan.definitions or any(
         isinstance(node, ast.Attribute) and node.attr in ("cuda", "accelerator", "xpu", "mps", "device")

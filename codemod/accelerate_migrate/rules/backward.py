@@ -47,8 +47,8 @@ def _rewrite(context: Context, call: ast.Call) -> None:
     if any(k.arg == "retain_graph" for k in call.keywords) and context.plan.training.inside_loader_loop(call):
         context.review(
             call,
-            "the graph is kept for another backward: on several processes gradients of a second backward through the same "
-            "forward are not averaged; add the losses up, or run the forward again",
+            "the graph is kept for another backward: on several processes gradients of a second backward through the "
+            "same forward are not averaged; add the losses up, or run the forward again",
         )
     names = ("gradient", "retain_graph", "create_graph", "inputs")
     for name, value in [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]:

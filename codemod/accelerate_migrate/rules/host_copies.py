@@ -47,8 +47,8 @@ RULE = Rule(
     code="AM125",
     name="host-copies",
     summary="An element of a prepared loader that the script used on the CPU gets a `.cpu()` there.",
-    why="A prepared loader gives batches on the accelerator's device. What the script handed to NumPy or joined with CPU "
-    "tensors without having moved it must be brought back.",
+    why="A prepared loader gives batches on the accelerator's device. What the script handed to NumPy or joined with "
+    "CPU tensors without having moved it must be brought back.",
     before="for x, y in loader:\n    labels.extend(y.numpy())",
     after="for x, y in loader:\n    labels.extend(y.cpu().numpy())",
     safety="Exact: on the CPU it does nothing.",

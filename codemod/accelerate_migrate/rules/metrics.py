@@ -32,8 +32,8 @@ def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugA
             return
         context.review(
             node,
-            f"`{target}` is divided by the size of the whole set: it is summed over processes (samples repeated to fill the "
-            "last batch count twice)",
+            f"`{target}` is divided by the size of the whole set: it is summed over processes (samples repeated to fill "
+            "the last batch count twice)",
         )
     elif _decides(context, loop, target):
         kinds = {a.reduction for a in added}
@@ -45,8 +45,8 @@ def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugA
         else:
             context.review(
                 node,
-                f"`{target}` is used beyond a progress line, and each process computes it from its own part of the data: a "
-                "decision made on it may differ between processes, which would leave them waiting for each other",
+                f"`{target}` is used beyond a progress line, and each process computes it from its own part of the data: "
+                "a decision made on it may differ between processes, which would leave them waiting for each other",
             )
 
 

@@ -127,8 +127,13 @@ def _same(target: ast.expr, value: ast.expr, dropped: dict[ast.Call, ast.expr]) 
         return _same(target, value.body, dropped) and _same(target, value.orelse, dropped)
     if isinstance(value, (ast.ListComp, ast.DictComp)) and len(value.generators) == 1 and not value.generators[0].ifs:
         return _copies(target, value, dropped)
-    while isinstance(value, ast.Call) and value in dropped and _without_device(value) is None:
-        value = dropped[value]
+    while isinstance(value, ast.Call):
+        if value in dropped and _without_device(value) is None:
+            value = dropped[value]
+        elif ast.unparse(value.func).rsplit(".", 1)[-1] == "DataParallel" and value.args:
+            value = value.args[0]  # that wrapper goes as well
+        else:
+            break
     return ast.unparse(target) == ast.unparse(value)
 
 
