@@ -34,8 +34,8 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports
 
 bench: $(INSTALLED)
-	@for name in tool_speed runtime_import runtime_step runtime_ddp; do \
-		echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; \
+	@for benchmark in benchmarks/[!_]*.py; do \
+		echo "== $$benchmark"; OMP_NUM_THREADS=1 $(BIN)/python $$benchmark || exit 1; \
 	done
 
 clean:

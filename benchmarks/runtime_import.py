@@ -1,4 +1,4 @@
-"""What `from accelerate_runtime import Accelerator` adds to `import torch`, and what the first Accelerator costs.
+"""What `from accelerate_runtime import Accelerator` adds to `import torch`, and a first Accelerator to that.
 
 python benchmarks/runtime_import.py [ROUNDS]
 """
@@ -6,22 +6,23 @@ python benchmarks/runtime_import.py [ROUNDS]
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
+
+from _common import line
 
 PROGRAM = """
 import time
 def took(action):
-    wall, cpu = time.perf_counter(), time.process_time()
+    start = time.process_time()
     action()
-    return time.perf_counter() - wall, time.process_time() - cpu
+    return 1000 * (time.process_time() - start)
 def torch(): import torch
 def ours(): from accelerate_runtime import Accelerator
 def first():
     from accelerate_runtime import Accelerator
     Accelerator(cpu=True)
-print(*(number for action in (torch, ours, first) for number in took(action)))
+print(*(took(action) for action in (torch, ours, first)))
 """
 
 
@@ -33,13 +34,13 @@ def main(rounds: int) -> None:
         run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
         if number:  # the first one compiles, and warms the file cache
             runs.append([float(text) for text in run.stdout.split()])
-    wall, cpu, our_wall, our_cpu, first_wall, _ = (
-        1000 * statistics.median(column) for column in zip(*runs, strict=True)
-    )
-    print("import accelerate_runtime after torch (target <= 25 ms)")
-    print(f"  CPU  {our_cpu:6.1f} ms = {our_cpu / cpu:.4f} x import torch ({cpu:.0f} ms)")
-    print(f"  wall {our_wall:6.1f} ms = {our_wall / wall:.4f} x import torch ({wall:.0f} ms)")
-    print(f"  the first Accelerator() {first_wall:.1f} ms")
+    torch, ours, first = (min(column) for column in zip(*runs, strict=True))
+    for name, value, target, accelerate in (
+        ("import, after torch", ours, 25.0, "52 ms"),
+        ("the first Accelerator()", first, None, "?"),
+    ):
+        figure = f"{value:.1f} ms = {value / torch:.4f} x torch's"
+        print(line(name, figure, value, target, " ms", accelerate, ""))
 
 
 if __name__ == "__main__":
