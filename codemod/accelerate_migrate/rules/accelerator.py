@@ -63,8 +63,8 @@ def _create(context: Context, placement: Placement) -> None:
     if cpu_only:
         context.review(
             first,
-            f"`{creation}`: this script chooses no device and trains on tensors it makes itself, so it stays on the CPU; to "
-            "run on others, drop cpu=True and put what it makes itself on accelerator.device",
+            f"`{creation}`: this script chooses no device and works with tensors that `prepare` does not move, so it "
+            "stays on the CPU; to run on others, drop cpu=True and put those on accelerator.device",
         )
     else:
         context.migrated(first, f"`{creation}` is made here")
@@ -83,10 +83,21 @@ def _stays_on_cpu(context: Context) -> bool:
     if not all(plan.training.drawn_for(call) for call in plan.training.backwards):
         return True
     looping: list[ast.AST] = [loop.node for loop in plan.training.loops]
+    whole: list[ast.AST] = [loop.node for loop in plan.training.loops if not loop.loaders <= plan.sharded]
+    if any(plan.training.forwards(node) & plan.prepared for node in plan.training.reached(whole)):
+        return True
+    made = [node for node in plan.training.reached(looping) if isinstance(node, ast.Call)]
+    given = [
+        argument
+        for node in plan.module.walk()
+        if isinstance(node, ast.Call)
+        for site in plan.training.forwards(node) & plan.prepared
+        if plan.is_prepared_at(site, node)
+        for argument in node.args
+    ]
     return any(
         isinstance(atom, Tensor) and atom.origin is Origin.FRESH and not atom.loaders and not atom.models
-        for node in plan.training.reached(looping)
-        if isinstance(node, ast.Call)
+        for node in (*made, *given)
         for atom in plan.value(node)
     )
 
@@ -118,7 +129,7 @@ def _first_use(context: Context, placement: Placement) -> ast.stmt | None:
     ]
     if not leading:
         return None
-    first = min(leading, key=lambda s: s.lineno)
+    first = min(leading, key=lambda s: (s.lineno, s.col_offset))
     if placement.definition is not None and placement.definition.statement.lineno <= first.lineno:
         return first
     while not all(_within(module.block(first), s, context) for s in leading):

@@ -32,38 +32,75 @@ def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugA
             return
         context.review(
             node,
-            f"`{target}` is divided by the size of the whole set: it is summed over processes (samples repeated to fill "
-            "the last batch count twice)",
+            f"`{target}` is divided by the size of the whole set: it is summed over processes (samples repeated to "
+            "fill the last batch count twice)",
         )
     elif _decides(context, loop, target):
         kinds = {a.reduction for a in added}
-        if kinds == {Reduction.COUNT} and context.has_accelerator(node):
-            context.replace(node.value, f"{{0}} * {context.accelerator(node)}.num_processes", node.value)
-            context.migrated(node, f"`{target}` counts the samples of every process")
+        if kinds == {Reduction.COUNT} and _item(context, node.value) is None:
+            _count(context, loop, node)
         elif _reduce(context, node, "sum" if kinds <= {Reduction.SUM, Reduction.COUNT} else "mean"):
             context.migrated(node, f"`{target}` is used beyond a progress line: every process gets the same number")
         else:
             context.review(
                 node,
-                f"`{target}` is used beyond a progress line, and each process computes it from its own part of the data: "
-                "a decision made on it may differ between processes, which would leave them waiting for each other",
+                f"`{target}` is used beyond a progress line, and each process computes it from its own part of the "
+                "data: a decision made on it may differ between processes, which would leave them waiting for each other",
             )
+
+
+def _count(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) -> None:
+    """``seen += y.size(0)`` counts for all processes where the sums beside it add up for all."""
+    target = ast.unparse(node.target)
+    left = [
+        ast.unparse(other.target)
+        for other in ast.walk(loop)
+        if isinstance(other, ast.AugAssign)
+        and not _is_count(context, other.value)
+        and any(isinstance(a, (Tensor, Number)) and a.loaders for a in context.plan.value(other.value))
+        and (_item(context, other.value) is None or not _decides(context, loop, ast.unparse(other.target)))
+    ]
+    if left or not context.has_accelerator(node):
+        beside = f", like `{left[0]}` beside it" if left else ""
+        context.review(node, f"`{target}` counts the samples of each process for itself{beside}")
+        return
+    context.replace(node.value, f"{{0}} * {context.accelerator(node)}.num_processes", node.value)
+    context.migrated(node, f"`{target}` counts the samples of every process")
+
+
+def _item(context: Context, value: ast.expr) -> ast.Call | None:
+    """The ``tensor.item()`` that is added, itself or times a number of samples; none where it is written otherwise."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+        if _is_count(context, value.right):
+            value = value.left
+        elif _is_count(context, value.left):
+            value = value.right
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "item":
+        return value
+    return None
 
 
 def _reduce(context: Context, node: ast.AugAssign, how: str) -> bool:
     """Reduce the tensor of ``total += tensor.item()`` over processes; false where it is not written so."""
-    item = node.value
-    if not (isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr == "item"):
+    item = _item(context, node.value)
+    if item is None or not context.has_accelerator(node):
         return False
-    if not context.has_accelerator(node):
-        return False
+    assert isinstance(item.func, ast.Attribute)
     tensor = item.func.value
-    accelerator = context.accelerator(node)
-    detached = isinstance(tensor, ast.Call) and isinstance(tensor.func, ast.Attribute) and tensor.func.attr == "detach"
-    needs_detach = not detached and any(isinstance(a, Tensor) and a.models for a in context.plan.value(tensor))
-    detach = ".detach()" if needs_detach else ""
-    context.replace(item, f'{accelerator}.reduce({{0}}{detach}, reduction="{how}").item()', tensor)
+    if item is not node.value:
+        how = "sum"  # times a number of samples, which is the same on every process
+    detach = ".detach()" if _has_gradient(context, tensor) else ""
+    context.replace(item, f'{context.accelerator(node)}.reduce({{0}}{detach}, reduction="{how}").item()', tensor)
     return True
+
+
+def _has_gradient(context: Context, tensor: ast.expr) -> bool:
+    if not any(isinstance(a, Tensor) and a.models for a in context.plan.value(tensor)):
+        return False
+    ends = ("detach", "eq", "ne", "argmax")
+    return not any(
+        isinstance(n, ast.Compare) or (isinstance(n, ast.Attribute) and n.attr in ends) for n in ast.walk(tensor)
+    )
 
 
 def _divided_by_dataset(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> bool:

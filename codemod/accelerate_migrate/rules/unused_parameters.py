@@ -99,8 +99,8 @@ RULE = Rule(
     code="AM185",
     name="unused-parameters",
     summary="Where a backward may leave parameters without a gradient, DistributedDataParallel looks for them.",
-    why="Over several processes, gradients are averaged when every parameter has one. An output that is thrown away, or "
-    "a layer that is never used, would leave the processes waiting or raise an error.",
+    why="Over several processes, gradients are averaged when every parameter has one. An output that is thrown away, "
+    "or a layer that is never used, would leave the processes waiting or raise an error.",
     before="score, _ = model(x)\nloss = criterion(score, y)\nloss.backward()",
     after="accelerator = Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
     safety="Exact: it only costs a little time on several processes.",
