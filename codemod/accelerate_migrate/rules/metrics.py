@@ -45,7 +45,8 @@ def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugA
             context.review(
                 node,
                 f"`{target}` is used beyond a progress line, and each process computes it from its own part of the "
-                "data: a decision made on it may differ between processes, which would leave them waiting for each other",
+                "data: a decision made on it may differ between processes, which would leave them waiting for each "
+                "other",
             )
 
 

@@ -101,8 +101,10 @@ RULE = Rule(
     summary="Where a backward may leave parameters without a gradient, DistributedDataParallel looks for them.",
     why="Over several processes, gradients are averaged when every parameter has one. An output that is thrown away, "
     "or a layer that is never used, would leave the processes waiting or raise an error.",
-    before="score, _ = model(x)\nloss = criterion(score, y)\nloss.backward()",
-    after="accelerator = Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
+    before='device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n...\n'
+    "for x, y in loader:\n    score, _ = model(x)\n    loss = criterion(score, y)\n    loss.backward()",
+    after="accelerator = Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])\n"
+    "...\nfor x, y in loader:\n    score, _ = model(x)\n    loss = criterion(score, y)\n    accelerator.backward(loss)",
     safety="Exact: it only costs a little time on several processes.",
     apply=apply,
     order=16,
