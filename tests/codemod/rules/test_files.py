@@ -30,7 +30,6 @@ def test_pictures_are_written_by_the_main_process() -> None:
         -np.save("loss.npy", loss.item())
         +if accelerator.is_main_process:
         +    torchvision.utils.save_image(x, "x.png")
-        +if accelerator.is_main_process:
         +    np.save("loss.npy", loss.item())
         """,
     )

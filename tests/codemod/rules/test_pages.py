@@ -37,6 +37,15 @@ for x, y in loader:
     optimizer.step()
 """
 NET_EPOCH = EPOCH.replace("model", "net")
+TWO_HEADS = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.score, self.age = nn.Linear(8, 3), nn.Linear(8, 1)
+    def forward(self, x):
+        return self.score(x), self.age(x)
+criterion = nn.CrossEntropyLoss()
+"""
 BATCH = "for x, y in loader:\n"
 STEP = "    optimizer.step()\n"
 
@@ -64,6 +73,10 @@ PAGES = {
     ),
     "device": Around(IMPORTS, MODEL + DATA + EPOCH),
     "moves": Around(IMPORTS + MODEL + DATA, "    loss = model(x).mean()\n    loss.backward()\n" + STEP),
+    "host-copies": Around(IMPORTS + MODEL + DATA + EPOCH + "labels = []\n"),
+    "unused-parameters": Around(
+        IMPORTS + TWO_HEADS, STEP, dots="model = Net()\noptimizer = SGD(model.parameters(), lr=0.1)\n" + DATA
+    ),
     "backward": Around(IMPORTS + MODEL + DATA + "criterion = nn.CrossEntropyLoss()\n" + BATCH, STEP, indent=4),
     "prepare": Around(IMPORTS + "def Net():\n    return nn.Linear(8, 3)\n", EPOCH),
     "checkpoint-save": Around(IMPORTS + "epoch = 3\n" + MODEL + DATA + EPOCH),

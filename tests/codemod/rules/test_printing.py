@@ -42,8 +42,9 @@ def test_a_print_in_a_function_that_nothing_calls_stays() -> None:
 
 
          def main():
-        +    accelerator = Accelerator()
+        +    accelerator = Accelerator(cpu=True)
              model = nn.Linear(8, 3)
+        !    AM100 review: stays on the CPU
              optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         +    model, optimizer = accelerator.prepare(model, optimizer)
              loss = model(torch.ones(8)).mean()
@@ -70,6 +71,21 @@ def test_a_line_for_a_file_is_written_once_and_for_stderr_printed_once() -> None
         +    print("done", file=log)
         -print("done", file=sys.stderr)
         +accelerator.print("done", file=sys.stderr)
+        """,
+    )
+
+
+def test_what_goes_to_standard_output_itself_is_written_once() -> None:
+    check_migrated(
+        "import sys",
+        PREPARED,
+        TRAINED,
+        """
+        -sys.stdout.write("done\\n")
+        +if accelerator.is_main_process:
+        +    sys.stdout.write("done\\n")
+         sys.stdout.flush()
+         sys.stderr.write("done\\n")
         """,
     )
 

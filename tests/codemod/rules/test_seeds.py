@@ -73,7 +73,8 @@ def test_random_tensors_of_the_training_loop_are_the_same_on_every_process() -> 
          torch.manual_seed(7)
         ! AM170 note: random tensors drawn in the training loop are the same on each
          for x, y in loader:
-             noise = torch.randn(8)
+        -    noise = torch.randn(8).cuda()
+        +    noise = torch.randn(8).to(accelerator.device)
              loss = F.cross_entropy(model(x + noise), y)
         -    loss.backward()
         +    accelerator.backward(loss)
