@@ -18,6 +18,7 @@ from accelerate_migrate.analysis.values import (
     ANY,
     Library,
     Number,
+    Origin,
     Reduction,
     Role,
     Sequence_,
@@ -57,6 +58,7 @@ class Gather:
     names: tuple[str, ...]
     sizes: tuple[tuple[ast.Name, str], ...]
     edge: str | None  # what differs by a little on several processes
+    on_host: tuple[str, ...] = ()  # names that the loop brought to the CPU
 
 
 @dataclass(eq=False)
@@ -132,7 +134,12 @@ class _Loop:
         gathered = tuple(n for n in names if n not in {name.id for name, _ in sizes})
         if not gathered:
             raise NotGatherable("no tensor with one row a sample is left behind its last model call")
-        return Gather(self.loop, cut, gathered, tuple(sizes), self._edge())
+        brought = {node.id for node in self._tail_names() if self._is_on_host(node)}
+        on_host = tuple(n for n in gathered if n in brought)
+        return Gather(self.loop, cut, gathered, tuple(sizes), self._edge(), on_host)
+
+    def _is_on_host(self, node: ast.Name) -> bool:
+        return any(a.origin is Origin.FRESH for a in self.value(node).of(Tensor))
 
     # ---- splitting
 
@@ -273,6 +280,8 @@ class _Loop:
                 raise NotGatherable(f"it is not clear that `{node.id}` has one row a sample")
             if not any(t.loaders for t in tensors):
                 continue
+            if any(t.origin is Origin.ARRAY for t in tensors):
+                raise NotGatherable(f"`{node.id}` is an array or a list there, no tensor")
             if node.id not in names:
                 names.append(node.id)
         return names

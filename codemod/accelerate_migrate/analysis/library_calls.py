@@ -300,7 +300,7 @@ def _enumerated(atom: Atom) -> Value:
 def _unknown_call(given: Arguments) -> Value:
     """A call of something unknown: a tensor of unknown relation if tensors go in, else anything."""
     tensor = tensors.combined(given.all())
-    if tensor is None or tensor.origin is Origin.FRESH:
+    if tensor is None or tensor.origin in (Origin.FRESH, Origin.ARRAY):
         return ANY
     return value(Tensor(Origin.OTHER, Reduction.OTHER, tensor.loaders, tensor.models), UNKNOWN)
 

@@ -104,7 +104,7 @@ def _call_on(calls: LibraryCalls, atom: Atom, method: Bound, node: ast.Call, giv
     if name == "add_argument":
         _remember_device_flag(calls, node, given, frame)
     tensor = tensors.combined(given.all())
-    if atom is UNKNOWN and tensor is not None and tensor.origin is not Origin.FRESH:
+    if atom is UNKNOWN and tensor is not None and tensor.origin not in (Origin.FRESH, Origin.ARRAY):
         return value(Tensor(Origin.OTHER, loaders=tensor.loaders, models=tensor.models), UNKNOWN)
     return ANY
 

@@ -47,6 +47,8 @@ def combined(values: Iterable[Value]) -> Tensor | None:
         origin = Origin.OUTPUT
     elif origins == {Origin.BATCH} and known:
         origin = Origin.BATCH
+    elif origins == {Origin.ARRAY}:
+        origin = Origin.ARRAY
     elif origins <= {Origin.FRESH}:
         origin = Origin.FRESH
     else:
@@ -121,7 +123,7 @@ def method(tensor: Tensor, name: str, arguments: Sequence[Value], keywords: dict
         kind = Reduction.OTHER if tensor.reduction is Reduction.ROWS else tensor.reduction
         return value(Number(kind, tensor.loaders, tensor.models))
     if name in ("numpy", "tolist"):
-        return value(Tensor(Origin.FRESH, tensor.reduction, tensor.loaders, tensor.models))
+        return value(Tensor(Origin.ARRAY, tensor.reduction, tensor.loaders, tensor.models))
     if name in ("size", "__len__"):
         index = arguments[0].const() if arguments else UNKNOWN
         count = Reduction.COUNT if index == 0 and tensor.reduction is Reduction.ROWS else Reduction.OTHER

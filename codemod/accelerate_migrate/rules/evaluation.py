@@ -21,7 +21,8 @@ def apply(context: Context) -> None:
         accelerator = context.accelerator(gather.after)
         function = f"{accelerator}.gather_for_metrics"
         text = rebinding(gather.names, function, gather.after.col_offset, as_tuple=True)
-        context.edit(Insert(gather.after, text, after=True))
+        back = [f"{name} = {name}.cpu()" for name in gather.on_host]
+        context.edit(Insert(gather.after, "\n".join([text, *back]), after=True))
         for node, other in gather.sizes:
             context.replace(node, other)
         names = ", ".join(f"`{n}`" for n in gather.names)

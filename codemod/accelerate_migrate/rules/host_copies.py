@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.values import Origin, Tensor, Value
+from accelerate_migrate.analysis.values import Origin, Role, Tensor, Value
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_names
 
@@ -14,20 +14,36 @@ _OTHER_LIBRARIES = ("numpy.", "matplotlib.", "PIL.", "sklearn.", "scipy.", "cv2.
 def apply(context: Context) -> None:
     """Put ``.cpu()`` where an element of a prepared loader, never moved, goes to NumPy or meets a CPU tensor."""
     for node in context.plan.module.walk():
-        if not isinstance(node, ast.Call) or not context.may_change(node):
+        if not isinstance(node, ast.expr) or not context.may_change(node):
             continue
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("numpy", "tolist") and not node.args:
-            if node.func.attr == "numpy":
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "numpy" and not node.args:
                 _bring_back(context, node.func.value)
-        names = library_names(context.plan, node.func)
-        if names and all(n.startswith(_OTHER_LIBRARIES) for n in names):
-            for argument in node.args:
-                _bring_back(context, argument)
-        elif names & {"torch.cat", "torch.stack"} and node.args and isinstance(node.args[0], (ast.Tuple, ast.List)):
-            parts = node.args[0].elts
-            if any(_on_host(context.plan.value(part)) for part in parts):
-                for part in parts:
-                    _bring_back(context, part)
+            names = library_names(context.plan, node.func)
+            if names and all(n.startswith(_OTHER_LIBRARIES) for n in names):
+                for argument in node.args:
+                    _bring_back(context, argument)
+        parts = _meeting(context, node)
+        if any(_on_host(context.plan.value(part)) for part in parts):
+            for part in parts:
+                _bring_back(context, part)
+
+
+def _meeting(context: Context, node: ast.expr) -> list[ast.expr]:
+    """The expressions whose tensors must be on one device for this operation."""
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if not isinstance(node, ast.Call):
+        return []
+    names = library_names(context.plan, node.func)
+    if isinstance(node.func, ast.Attribute) and _on_host(context.plan.value(node.func.value)):
+        return [node.func.value, *node.args]
+    if (names and all(n.startswith("torch.") for n in names)) or context.plan.value(node.func).sites(Role.LOSS):
+        listed = [a.elts if isinstance(a, (ast.List, ast.Tuple)) else [a] for a in node.args]
+        return [part for parts in listed for part in parts]
+    return []
 
 
 def _bring_back(context: Context, node: ast.expr) -> None:
@@ -47,8 +63,8 @@ RULE = Rule(
     code="AM125",
     name="host-copies",
     summary="An element of a prepared loader that the script used on the CPU gets a `.cpu()` there.",
-    why="A prepared loader gives batches on the accelerator's device. What the script handed to NumPy or joined with "
-    "CPU tensors without having moved it must be brought back.",
+    why="A prepared loader gives batches on the accelerator's device. What the script handed to NumPy or combined with "
+    "CPU tensors, without having moved it, must be brought back.",
     before="for x, y in loader:\n    labels.extend(y.numpy())",
     after="for x, y in loader:\n    labels.extend(y.cpu().numpy())",
     safety="Exact: on the CPU it does nothing.",

@@ -180,3 +180,65 @@ def test_a_loop_that_trains_is_not_gathered() -> None:
              correct += (out.argmax(1) == y).sum().item()
         """,
     )
+
+
+def test_arrays_and_lists_are_no_tensors_to_gather() -> None:
+    for ending in ("cpu().numpy()", "tolist()"):
+        check_migrated(
+            WHOLE_TEST_LOADER,
+            TRAINED,
+            f"""
+             rows = []
+             for x, y in test_loader:
+            -    out = model(x.cuda()).argmax(1).{ending}
+            +    out = model(x.to(accelerator.device)).argmax(1).{ending}
+                 rows.extend(out)
+            """,
+        )
+
+
+def test_a_loader_with_a_function_of_its_own_stays_whole() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+
+
+         def collate(rows):
+             return torch.stack([x for x, _ in rows], 1), torch.stack([y for _, y in rows])
+
+
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+         test_loader = DataLoader(data, batch_size=50, collate_fn=collate)
+        !AM140 review: its loader puts batches together by a function of its own
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+        """
+         correct = 0
+         for x, y in test_loader:
+        -    out = model(x.t().cuda())
+        +    out = model(x.t().to(accelerator.device))
+             correct += (out.argmax(1).cpu() == y).sum().item()
+        """,
+    )
+
+
+def test_a_number_computed_from_the_mean_of_a_batch_is_no_sum() -> None:
+    check_migrated(
+        "import math",
+        WITH_TEST_LOADER,
+        TRAINED,
+        """
+         psnr = 0.0
+         for x, y in test_loader:
+        !AM210 review: `psnr` averages over batches
+             out = model(x)
+        +    out, x = accelerator.gather_for_metrics((out, x))
+             mse = F.mse_loss(out, x[:, :3])
+             psnr += 10 * math.log10(1 / mse.item())
+         psnr /= len(test_loader)
+        """,
+    )

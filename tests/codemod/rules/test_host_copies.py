@@ -52,8 +52,32 @@ def test_a_batch_that_joins_tensors_of_the_cpu_is_brought_back() -> None:
         -    out = model(x.cuda()).cpu()
         +    out = model(x).cpu()
         +    out, y = accelerator.gather_for_metrics((out, y))
+        +    out = out.cpu()
         -    rows.append(torch.cat([out, y.unsqueeze(1)], 1))
         +    rows.append(torch.cat([out, y.unsqueeze(1).cpu()], 1))
+        """,
+    )
+
+
+def test_a_batch_that_is_compared_with_outputs_on_the_cpu_is_brought_back() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+         criterion = nn.CrossEntropyLoss()
+         total = hits = 0
+         for x, y in loader:
+        !AM210 review: `total` averages over batches
+        -    out = model(x.cuda())
+        +    out = model(x)
+        +    out, y = accelerator.gather_for_metrics((out, y))
+             scores = out.cpu()
+        -    total += criterion(scores, y).item()
+        +    total += criterion(scores, y.cpu()).item()
+        -    hits += (scores.argmax(1) == y).sum().item()
+        +    hits += (scores.argmax(1) == y.cpu()).sum().item()
+        -    hits += scores.argmax(1).eq(y).sum().item()
+        +    hits += scores.argmax(1).eq(y.cpu()).sum().item()
         """,
     )
 
