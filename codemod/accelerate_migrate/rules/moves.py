@@ -202,13 +202,11 @@ def _rewrite(context: Context, call: ast.Call, func: ast.Attribute, dropped: dic
         context.note(call, f"{short(call)} moves a copy that nothing uses; left as it is")
         return
     extra = "".join(f", {k.arg}={ast.unparse(k.value)}" for k in call.keywords if k.arg in ("non_blocking", "dtype"))
+    if func.attr == "to" and target is call:
+        return  # its device is a variable, which another rule looks at
     device = context.device(call)
-    if func.attr in ("cuda", "xpu"):
-        context.migrated(call, f"{short(call)} -> .to({device})")
-        context.replace(target, "{0}.to(" + device + extra + ")", owner)
-    elif target is not call:
-        context.migrated(call, f"{short(around)} -> .to({device})")
-        context.replace(target, "{0}.to(" + device + extra + ")", owner)
+    context.migrated(call, f"{short(target)} -> .to({device})")
+    context.replace(target, "{0}.to(" + device + extra + ")", owner)
 
 
 def _without_device(call: ast.Call) -> tuple[str, list[ast.expr]] | None:
