@@ -137,17 +137,21 @@ def migrated(source: str, *, target: Target = Target.RUNTIME, ignore: Sequence[s
 
 
 def check_migrated(
-    *parts: str, target: Target = Target.RUNTIME, select: Sequence[str] = (), ignore: Sequence[str] = ()
+    *parts: str,
+    target: Target = Target.RUNTIME,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    path: str = "train.py",
 ) -> None:
-    """The script becomes what its marked lines say, and a second run changes nothing."""
+    """The script becomes what its marked lines say, and a second run changes nothing; ``path`` tells its neighbours."""
     wanted = sketch(*parts)
     assert wanted.after != wanted.before, "nothing is marked as changed: check_unchanged says that"
     ast.parse(wanted.before)
-    result = migrate(wanted.before, target=target, select=select, ignore=ignore)
+    result = migrate(wanted.before, target=target, select=select, ignore=ignore, path=path)
     assert result.status is Status.MIGRATED, result.findings
     assert result.text_after() == wanted.after, difference(wanted.after, result.text_after())
     _check_findings(wanted, result, [f for f in result.findings if f.severity in ASKING])
-    again = migrate(result.text_after(), target=target, select=select, ignore=ignore)
+    again = migrate(result.text_after(), target=target, select=select, ignore=ignore, path=path)
     assert (again.status, again.after) == (Status.UNCHANGED, None)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated, check_refused
 
 
@@ -269,4 +271,161 @@ def test_an_import_behind_the_training_is_no_hindrance() -> None:
 
          plt.plot([1])
         """,
+    )
+
+
+def test_a_device_parameter_with_a_default_keeps_its_name() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+
+
+         def scores(model, x, device="cpu"):
+             return model(torch.zeros(1, 8).to(device))
+
+
+         def main():
+        -    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        -    model = nn.Linear(8, 3).to(device)
+        +    accelerator = Accelerator()
+        +    model = nn.Linear(8, 3)
+             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+             loader = DataLoader(data, batch_size=32, shuffle=True)
+        +    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+             for x, y in loader:
+        -        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        -        loss.backward()
+        +        loss = F.cross_entropy(model(x), y)
+        +        accelerator.backward(loss)
+                 optimizer.step()
+        -    first = scores(model, x, device)
+        -    second = scores(model, x, device=device)
+        +    first = scores(model, x, accelerator.device)
+        +    second = scores(model, x, device=accelerator.device)
+
+
+         main()
+        """,
+    )
+
+
+def test_a_device_that_is_chosen_in_two_ways_refuses_the_script() -> None:
+    check_refused(
+        """
+         import argparse
+         import torch
+         from torch import nn
+
+         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+         def main(args):
+             model = nn.Linear(8, 3).to(device)
+             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+             model(torch.ones(8).to(device)).mean().backward()
+             optimizer.step()
+
+
+         if __name__ == "__main__":
+             args = argparse.ArgumentParser().parse_args()
+             device = torch.device("cuda" if args.gpu and torch.cuda.is_available() else "cpu")
+        !    AM900 refused: the device is chosen in several places, each in its own way
+             main(args)
+        """
+    )
+
+
+OWN_TENSORS = {
+    "made in the loop": """
+         for x, y in loader:
+             noise = torch.randn(8)
+             loss = F.cross_entropy(model(x + noise), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+    """,
+    "made in a function of the loop": """
+         def noisy(x):
+             return x + torch.randn(8)
+
+
+         for x, y in loader:
+             loss = F.cross_entropy(model(noisy(x)), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+    """,
+    "shown to the model behind it": """
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+         out = model(torch.ones(1, 8))
+    """,
+}
+
+
+@pytest.mark.parametrize("script", OWN_TENSORS.values(), ids=OWN_TENSORS)
+def test_a_script_without_a_device_stays_on_the_cpu_for_its_own_tensors(script: str) -> None:
+    check_migrated(
+        PREPARED.replace("Accelerator()", "Accelerator(cpu=True)").replace(
+            "nn.Linear(8, 3)\n", "nn.Linear(8, 3)\n    !AM100 review: it stays on the CPU\n"
+        ),
+        script,
+    )
+
+
+def test_a_script_without_a_device_stays_on_the_cpu_for_loaders_that_are_not_prepared() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator(cpu=True)
+         model = nn.Linear(8, 3)
+        !AM100 review: works with tensors that `prepare` does not move
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+         test_loader = DataLoader(data, batch_size=50)
+        !AM140 review: every process evaluates all of it
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+        """
+         rows = []
+         for x, y in test_loader:
+             out = model(x).tolist()
+             rows.extend(out)
+        """,
+    )
+
+
+def test_statements_that_share_a_line_stay_together() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+
+         a = 1; b = 2
+
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_it_stands_before_the_first_of_several_statements_on_a_line() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -model = nn.Linear(8, 3); optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        +accelerator = Accelerator()
+        +model = nn.Linear(8, 3)
+        +optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
     )

@@ -171,3 +171,20 @@ def test_a_script_of_another_framework_is_left() -> None:
          loss.backward()
         ! AM900 note: not PyTorch
     """)
+
+
+def test_a_graph_that_is_kept_for_a_second_backward_is_for_review() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             out = model(x)
+             loss = F.cross_entropy(out, y)
+        -    loss.backward(retain_graph=True)
+        !    AM130 review: gradients of a second backward through the same forward are not averaged
+        +    accelerator.backward(loss, retain_graph=True)
+        -    out.pow(2).mean().backward()
+        +    accelerator.backward(out.pow(2).mean())
+             optimizer.step()
+        """,
+    )

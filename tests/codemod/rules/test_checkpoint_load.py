@@ -94,3 +94,22 @@ def test_the_load_of_another_library_stays() -> None:
         """,
         TRAINED,
     )
+
+
+def test_the_wait_stands_before_the_file_is_opened() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+        -with open("net.pt", "wb") as file:
+        -    torch.save(model.state_dict(), file)
+        !    AM150 review: written by the main process only
+        +if accelerator.is_main_process:
+        +    with open("net.pt", "wb") as file:
+        +        torch.save(accelerator.get_state_dict(model), file)
+        +accelerator.wait_for_everyone()
+         with open("net.pt", "rb") as file:
+        -    model.load_state_dict(torch.load(file))
+        +    accelerator.unwrap_model(model).load_state_dict(torch.load(file, map_location="cpu"))
+        """,
+    )

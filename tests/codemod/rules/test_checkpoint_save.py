@@ -141,3 +141,33 @@ def test_a_file_that_saves_and_does_not_train_is_left() -> None:
         torch.save(model.state_dict(), "backward.pt")
         """
     )
+
+
+def test_whole_models_in_dicts_and_lists_are_saved_without_their_wrappers() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+        -torch.save({"net": model, "epoch": 3}, "net.pt")
+        +accelerator.save({"net": accelerator.unwrap_model(model), "epoch": 3}, "net.pt")
+        -state = {"net": model}
+        +state = {"net": accelerator.unwrap_model(model)}
+        -torch.save(state, "again.pt")
+        +accelerator.save(state, "again.pt")
+        -torch.save([model, 3], "list.pt")
+        +accelerator.save([accelerator.unwrap_model(model), 3], "list.pt")
+        """,
+    )
+
+
+def test_a_whole_model_in_a_container_that_is_filled_elsewhere_is_left_to_a_person() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+         state = dict(net=model)
+        -torch.save(state, "net.pt")
+        !AM150 manual: saves a prepared model whole
+        +accelerator.save(state, "net.pt")
+        """,
+    )

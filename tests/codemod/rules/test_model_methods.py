@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from support.migration import IMPORTS, check_migrated
 
 NET = (
@@ -113,4 +115,23 @@ def test_a_method_that_trains_is_for_review() -> None:
         +    accelerator.backward(loss)
              optimizer.step()
         """,
+    )
+
+
+def test_a_function_of_another_file_that_uses_what_is_hidden_gets_the_model_itself(tmp_path: Path) -> None:
+    (tmp_path / "sampling.py").write_text(
+        "def sample(net):\n    return net.scale(3)\n\n\n"
+        "def size(net):\n    return sum(p.numel() for p in net.parameters())\n"
+    )
+    check_migrated(
+        "import sampling",
+        NET,
+        """
+        -three = sampling.sample(model)
+        -again = sampling.sample(net=model)
+        +three = sampling.sample(accelerator.unwrap_model(model))
+        +again = sampling.sample(net=accelerator.unwrap_model(model))
+         count = sampling.size(model)
+        """,
+        path=str(tmp_path / "train.py"),
     )

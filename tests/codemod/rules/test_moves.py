@@ -297,3 +297,52 @@ def test_a_suppressed_move_stays() -> None:
              optimizer.step()
         """,
     )
+
+
+def test_a_model_that_is_evaluated_by_a_function_before_prepare_is_moved_for_that() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        +accelerator = Accelerator()
+
+
+         def outputs(model):
+        -    return model(torch.ones(1, 8).to(device))
+        +    return model(torch.ones(1, 8).to(accelerator.device))
+
+
+        -model = nn.Linear(8, 3).to(device)
+        +model = nn.Linear(8, 3).to(accelerator.device)
+         start = outputs(model)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+MOVED_MODEL = """-model = nn.Linear(8, 3).cuda()
+    +model = nn.Linear(8, 3).to(accelerator.device)
+"""
+
+
+def test_a_model_that_visits_the_cpu_comes_back() -> None:
+    check_migrated(
+        PREPARED.replace(" model = nn.Linear(8, 3)\n", MOVED_MODEL),
+        """
+         for epoch in range(3):
+             for x, y in loader:
+        -        loss = F.cross_entropy(model(x.cuda()), y.cuda())
+        -        loss.backward()
+        +        loss = F.cross_entropy(model(x), y)
+        +        accelerator.backward(loss)
+                 optimizer.step()
+             model.cpu()
+        -    torch.save(model.state_dict(), "net.pt")
+        -    model.cuda()
+        +    accelerator.save(accelerator.get_state_dict(model), "net.pt")
+        +    model.to(accelerator.device)
+        """,
+    )

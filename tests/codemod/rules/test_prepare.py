@@ -200,3 +200,91 @@ def test_a_model_kept_in_a_container_is_refused() -> None:
          optimizer.step()
         """
     )
+
+
+def test_an_optimizer_that_is_made_under_a_condition_is_refused() -> None:
+    check_refused(
+        """
+         import sys
+         import torch
+         from torch import nn
+
+         model = nn.Linear(8, 3)
+         if "--adam" in sys.argv:
+             optimizer = torch.optim.Adam(model.parameters())
+        !    AM900 refused: `optimizer` is made under a condition only
+         model(torch.ones(8)).sum().backward()
+         if "--adam" in sys.argv:
+             optimizer.step()
+        """
+    )
+
+
+def test_training_before_everything_is_made_is_refused() -> None:
+    check_refused(
+        """
+         import torch
+         import torch.nn.functional as F
+         from torch import nn
+         from torch.utils.data import DataLoader
+
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(torch.randn(96, 8), batch_size=32)
+         for x in loader:
+        !AM900 refused: training or evaluation starts here, before all objects to prepare are made
+             model(x).mean().backward()
+             optimizer.step()
+         test_loader = DataLoader(torch.randn(96, 8), batch_size=32)
+         total = 0.0
+         for x in test_loader:
+             out = model(x)
+             total += out.sum().item()
+        """
+    )
+
+
+def test_what_the_main_block_makes_is_prepared_there_with_the_loader_above() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+
+
+         def train():
+             for x, y in loader:
+                 loss = F.cross_entropy(model(x), y)
+        -        loss.backward()
+        +        accelerator.backward(loss)
+                 optimizer.step()
+
+
+         if __name__ == "__main__":
+             model = nn.Linear(8, 3)
+             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        +    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+             for epoch in range(2):
+                 train()
+        """,
+    )
+
+
+def test_two_loaders_drawn_in_step_are_both_prepared() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader_a = DataLoader(data, batch_size=32, shuffle=True)
+         loader_b = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader_a, loader_b = accelerator.prepare(model, optimizer, loader_a, loader_b)
+         for (x, y), (z, _) in zip(loader_a, loader_b):
+        -    loss = F.cross_entropy(model(x.cuda() + z.cuda()), y.cuda())
+        -    loss.backward()
+        +    loss = F.cross_entropy(model(x + z), y)
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
