@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from accelerate_migrate.verify.compare import compare, in_step, losses, one_process_view
 from accelerate_migrate.verify.run import Run
@@ -51,6 +55,49 @@ def test_one_process_is_bit_identical(trained: Trained) -> None:
         assert result.events > 0
         assert result.identical, result
         assert after.stdout == before.stdout
+
+
+def test_saved_files_are_the_same(trained: Trained) -> None:
+    """The migrated script leaves files of the same names, with equal contents."""
+    before, after = saved_files(trained.original.parent), saved_files(trained.script.parent)
+    assert sorted(before) == sorted(after)
+    for name, contents in before.items():
+        assert_equal(after[name], contents, name)
+
+
+def saved_files(folder: Path) -> dict[str, Any]:
+    """What ``torch.save`` left in a folder, by relative path."""
+    files = [f for f in sorted(folder.rglob("*")) if f.suffix in (".pt", ".pth", ".th", ".tar", ".ckpt")]
+    return {str(f.relative_to(folder)): contents(f) for f in files}
+
+
+def contents(file: Path) -> Any:
+    """What a file holds; of a pickled module, whose class only its script knows, the bytes of its tensors."""
+    try:
+        return torch.load(file, weights_only=False)
+    except AttributeError:
+        with zipfile.ZipFile(file) as archive:
+            return {n.split("/", 1)[1]: archive.read(n) for n in archive.namelist() if "/data/" in n}
+
+
+def assert_equal(found: Any, wanted: Any, where: str) -> None:
+    """Fail where two nested values differ in type, keys or a single bit of a tensor.
+
+    The prefix ``module.`` of a model that the original wrapped in DataParallel is no longer written.
+    """
+    assert type(found) is type(wanted), where
+    if isinstance(wanted, torch.Tensor):
+        assert torch.equal(found, wanted), where
+    elif isinstance(wanted, Mapping):
+        assert list(found) == [k.removeprefix("module.") if isinstance(k, str) else k for k in wanted], where
+        for key, one in zip(wanted, found.values(), strict=True):
+            assert_equal(one, wanted[key], f"{where}[{key!r}]")
+    elif isinstance(wanted, (list, tuple)):
+        assert len(found) == len(wanted), where
+        for index, (one, other) in enumerate(zip(found, wanted, strict=True)):
+            assert_equal(one, other, f"{where}[{index}]")
+    else:
+        assert found == wanted, where
 
 
 def test_two_processes(trained: Trained, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from accelerate_migrate.analysis.values import (
     ModuleRef,
     Number,
     Object,
+    Parameters,
     Reduction,
     Role,
     Sequence_,
@@ -202,6 +203,9 @@ class Expressions(LibraryCalls):
         return self._binary(left, right, node.op)
 
     def _binary(self, left: Value, right: Value, operator: ast.operator) -> Value:
+        parameters = [a for side in (left, right) for a in side if isinstance(a, Parameters)]
+        if parameters and isinstance(operator, ast.Add):  # list(a.parameters()) + list(b.parameters())
+            return value(Parameters(frozenset().union(*(a.models for a in parameters))))
         containers = [a for side in (left, right) for a in side if isinstance(a, Sequence_)]
         if containers and isinstance(operator, ast.Add):
             items = join(join([*c.items, *([c.rest] if c.rest else [])]) for c in containers)

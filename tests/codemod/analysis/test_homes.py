@@ -147,3 +147,14 @@ REFUSED = {
 def test_what_has_no_one_home_is_unclear(script: str, words: str) -> None:
     with pytest.raises(Unclear, match=words):
         plan_of(HEAD + script)
+
+
+def test_an_optimizer_may_own_several_models_by_lists_added_up() -> None:
+    found = groups_of("""
+encoder, decoder, loader = nn.Linear(8, 3), nn.Linear(3, 8), DataLoader([])
+opt = torch.optim.SGD(list(encoder.parameters()) + list(decoder.parameters()), lr=0.1)
+for x in loader:
+    decoder(encoder(x)).mean().backward()
+    opt.step()
+""")
+    assert [names for _, names in found] == [["encoder", "decoder", "opt", "loader"]]
