@@ -37,8 +37,8 @@ class ReplaceStatement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delete:
-    """Remove a statement; a block left empty gets ``pass``, a comment block above it stays with what follows only
-    when it is separated from the statement by a blank line."""
+    """Remove a statement; a block left empty gets ``pass``. Comments directly above it go only if nothing else follows
+    in their paragraph."""
 
     node: ast.stmt
 

@@ -6,7 +6,7 @@ These are the only things that cross from the migration into the reports, so the
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from accelerate_migrate.changes import opcodes, split_lines
@@ -81,7 +81,7 @@ class FileResult:
     after: bytes | None = None
     findings: tuple[Finding, ...] = ()
     launch_config: str | None = None
-    encoding: str = field(default="utf-8")
+    encoding: str = "utf-8"
 
     @property
     def launch_config_path(self) -> str | None:

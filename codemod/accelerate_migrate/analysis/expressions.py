@@ -10,7 +10,6 @@ from accelerate_migrate.analysis.frames import Frame
 from accelerate_migrate.analysis.library import canonical
 from accelerate_migrate.analysis.library_calls import LibraryCalls
 from accelerate_migrate.analysis.methods import root_sites
-from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.values import (
     ANY,
     BOTTOM,
@@ -75,7 +74,7 @@ class Expressions(LibraryCalls):
     def _attribute_of(self, atom: Atom, name: str, node: ast.Attribute | None, frame: Frame) -> Value:
         if isinstance(atom, ModuleRef):
             module = atom.module
-            return self.stored(module, module.tree, name) or ANY
+            return self.stored(module.tree, name) or ANY
         if isinstance(atom, Library):
             return value(Library(canonical(f"{atom.name}.{name}")))
         if isinstance(atom, Object):
@@ -345,10 +344,6 @@ class Expressions(LibraryCalls):
         if isinstance(target.value, ast.Name):
             changed = join(_with_item(atom, key, one) for atom in held)
             self.bind(target.value.id, changed, frame)
-
-    def module_of(self, frame: Frame) -> Module:
-        """The module a frame runs in."""
-        return frame.module
 
 
 def _with_item(atom: Atom, key: object, one: Value) -> Value:

@@ -157,7 +157,7 @@ def group_homes(training: Training, homes: list[Home]) -> list[Group]:
     for (scope, _loop), members in by_loop.items():
         anchor = _anchor(module, members)
         if _trains(training, anchor, members):
-            anchor = _last_binding(module, members)
+            anchor = _last_binding(members)
         _check_certain(module, members, anchor)
         anchor = _behind_setup(training, members, anchor)
         _check_unused(training, scope, members, anchor)
@@ -165,7 +165,7 @@ def group_homes(training: Training, homes: list[Home]) -> list[Group]:
     return groups
 
 
-def _last_binding(module: Module, homes: list[Home]) -> ast.stmt:
+def _last_binding(homes: list[Home]) -> ast.stmt:
     """The last statement that binds one of the homes, in its own block."""
     return max((s for home in homes for s in home.bindings), key=lambda s: s.lineno)
 

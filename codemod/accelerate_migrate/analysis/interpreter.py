@@ -110,7 +110,7 @@ class Interpreter(Expressions):
         self._active.append(node)
         frame = Frame(ref.module, node, bound)
         for name, one in bound.items():
-            self.remember(ref.module, node, name, one)
+            self.remember(node, name, one)
         alive = self.block(node.body, frame)
         self._active.pop()
         result = join(frame.returns)
@@ -168,8 +168,8 @@ class Interpreter(Expressions):
     def construct(self, ref: ClassRef, node: ast.Call, frame: Frame, arguments: Arguments) -> Value:
         """The value of calling a class of the program: an object of the role its bases give it."""
         role = self.class_role(ref) or Role.INSTANCE
-        site = self.site(role, node, frame, f"{ref.node.name}", ref)
-        self.constructed(site, node, arguments)
+        site = self.site(role, node, frame, ref.node.name, ref)
+        self.constructed(site, arguments)
         initialiser = self.class_attribute(ref, "__init__")
         owner = value(Object(site))
         for atom in initialiser.of(FunctionRef):
@@ -376,7 +376,7 @@ class Interpreter(Expressions):
                 dotted = f"{node.module}.{alias.name}" if node.module else alias.name
                 self.bind(bound, ANY if node.level else value(Library(library.canonical(dotted))), frame)
                 continue
-            known = self.stored(source, source.tree, alias.name)
+            known = self.stored(source.tree, alias.name)
             if known is None:
                 inner = self.program.find(".".join(filter(None, [node.module, alias.name])), frame.module, node.level)
                 if inner is not None:
@@ -389,11 +389,11 @@ class Interpreter(Expressions):
         names = self.scope_names(source.tree)
         for name in sorted(names.bound):
             if not name.startswith("_"):
-                known = self.stored(source, source.tree, name)
+                known = self.stored(source.tree, name)
                 self.bind(name, known if known is not None else BOTTOM, frame)
         if names.star_import:
             for name in self.starred[source.tree]:
-                known = self.stored(source, source.tree, name)
+                known = self.stored(source.tree, name)
                 self.bind(name, known if known is not None else BOTTOM, frame)
 
     # ---- what the classes of the program are

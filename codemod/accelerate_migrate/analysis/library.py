@@ -83,10 +83,6 @@ FRESH = frozenset(
         "multinomial",
     ]
 )
-LIKE = frozenset(
-    "torch." + n
-    for n in ["zeros_like", "ones_like", "rand_like", "randn_like", "full_like", "empty_like", "randint_like"]
-)
 CLIPPERS = {
     "torch.nn.utils.clip_grad_norm_": "clip_grad_norm_",
     "torch.nn.utils.clip_grad_norm": "clip_grad_norm_",
@@ -183,7 +179,7 @@ def constructed_role(name: str) -> Role | None:
         return Role.MODEL
     if name.startswith("transformers.") and last == "from_pretrained" and "Model" in name:
         return Role.MODEL
-    if name in ("torch.hub.load",):
+    if name == "torch.hub.load":
         return Role.MODEL
     return None
 

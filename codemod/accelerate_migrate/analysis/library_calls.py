@@ -28,16 +28,13 @@ from accelerate_migrate.analysis.values import (
     Number,
     Object,
     Origin,
-    Parameters,
     Reduction,
     Role,
     Sequence_,
     Site,
-    StateDict,
     Tensor,
     Value,
     element,
-    flatten,
     join,
     sequence,
     value,
@@ -159,7 +156,7 @@ class LibraryCalls(Store):
             return value(Availability())
         if name in library.CURRENT_DEVICE or name == "torch.device":
             return self._device(name, given)
-        if name in ("tqdm.tqdm", *library.PASS_THROUGH):
+        if name in library.PASS_THROUGH:
             first = given.get(0, "iterable")
             return _iterated(first) if first is not None else ANY
         if name.startswith("builtins."):
@@ -211,7 +208,7 @@ class LibraryCalls(Store):
 
     def _constructed_by_library(self, role: Role, name: str, node: ast.Call, given: Arguments, frame: Frame) -> Value:
         site = self.site(role, node, frame, name)
-        self.constructed(site, node, given)
+        self.constructed(site, given)
         details = self.details[site]
         if role is Role.LOADER and "collate_fn" in given.keywords:
             details.own_collate = given.keywords["collate_fn"].const() is not None
@@ -222,7 +219,7 @@ class LibraryCalls(Store):
             )
         return value(Object(site))
 
-    def constructed(self, site: Site, node: ast.Call, arguments: Arguments) -> None:
+    def constructed(self, site: Site, arguments: Arguments) -> None:
         """Keep whose parameters an optimizer owns, and whose optimizer a scheduler drives."""
         if site.role is Role.OPTIMIZER:
             owned = owned_models(arguments.all())
@@ -320,6 +317,3 @@ def _as_output(atom: Atom, models: frozenset[Site], loaders: frozenset[Site], pl
     if isinstance(atom, (Number, Const)):
         return value(atom)
     return plain
-
-
-__all__ = ["LibraryCalls", "Parameters", "StateDict", "flatten"]

@@ -17,7 +17,6 @@ from accelerate_migrate.analysis.values import (
     DeviceValue,
     Loaded,
     Mapping_,
-    Number,
     Object,
     Origin,
     Parameters,
@@ -185,6 +184,3 @@ def _mapping_method(
             calls.bind(receiver.id, value(Mapping_(tuple(entries.items()), rest)), frame)
         return ANY
     return ANY
-
-
-__all__ = ["Number", "call_method", "owned_models", "root_sites"]

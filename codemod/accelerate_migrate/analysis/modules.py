@@ -113,10 +113,6 @@ class Module:
         assert isinstance(current, ast.stmt)
         return current
 
-    def segment(self, node: ast.expr) -> str:
-        """The source of an expression, on one line."""
-        return ast.unparse(node)
-
 
 def parse_quietly(data: bytes, path: str) -> ast.Module:
     """``ast.parse`` without its warnings about the file's own text."""
@@ -131,7 +127,6 @@ class Program:
     def __init__(self, modules: list[Module]) -> None:
         self.modules = modules
         self._by_path = {os.path.abspath(m.path): m for m in modules}
-        self._roots = {m.folder for m in modules}
 
     def find(self, dotted: str, importer: Module, level: int = 0) -> Module | None:
         """The program's module for ``import dotted`` (or ``from .dotted``) in ``importer``, or ``None``.

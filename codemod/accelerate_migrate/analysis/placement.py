@@ -210,7 +210,7 @@ def _device_parameters(training: Training, placement: Placement) -> list[tuple[a
 
 def _holds_device(training: Training, function: ast.AST, name: str) -> bool:
     assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-    one = training.store.stored(training.module, function, name)
+    one = training.store.stored(function, name)
     return one is not None and bool(one.atoms) and is_device(one)
 
 

@@ -88,6 +88,3 @@ def plan_module(module: Module, store: Interpreter) -> Plan | None:
         if not placement.available(call):
             raise Unclear("the accelerator cannot be passed to the code that trains", call)
     return Plan(module, store, training, definitions, evaluations, homes, groups, placement)
-
-
-__all__ = ["Plan", "Unclear", "plan_module"]

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from accelerate_migrate.analysis.modules import Scope
 
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(slots=True)

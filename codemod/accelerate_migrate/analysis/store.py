@@ -5,18 +5,16 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from accelerate_migrate.analysis.frames import Arguments, Frame
+from accelerate_migrate.analysis.frames import Frame
 from accelerate_migrate.analysis.modules import Module, Program, Scope
 from accelerate_migrate.analysis.scopes import Names, names_of
 from accelerate_migrate.analysis.values import (
     ANY,
     BOTTOM,
-    Bound,
     ClassRef,
     Details,
     FunctionRef,
     Library,
-    ModuleRef,
     Role,
     Site,
     Value,
@@ -36,7 +34,6 @@ class Store:
         self.values: dict[ast.AST, Value] = {}
         self.calls: dict[ast.Call, set[ast.AST]] = defaultdict(set)
         self.callers: dict[ast.AST, set[ast.Call]] = defaultdict(set)
-        self.module_of_call: dict[ast.Call, Module] = {}
         self.class_bodies: dict[ast.ClassDef, dict[str, Value]] = {}
         self.starred: dict[ast.Module, set[str]] = defaultdict(set)
         self.device_flags: dict[tuple[Module, str], Value] = {}
@@ -71,7 +68,7 @@ class Store:
             self._names[scope] = names_of(scope)
         return self._names[scope]
 
-    def stored(self, module: Module, scope: Scope, name: str) -> Value | None:
+    def stored(self, scope: Scope, name: str) -> Value | None:
         """The join of everything bound to a scope's name; ``None`` where the scope does not bind it."""
         names = self.scope_names(scope)
         known = self._stored.get((scope, name))
@@ -79,7 +76,7 @@ class Store:
             return BOTTOM
         return known
 
-    def remember(self, module: Module, scope: Scope, name: str, one: Value) -> None:
+    def remember(self, scope: Scope, name: str, one: Value) -> None:
         """Join a value into what other scopes see under this name."""
         known = self._stored.get((scope, name), BOTTOM)
         joined = known | one
@@ -94,7 +91,7 @@ class Store:
             frame.env[name] = one
             if name not in names.bound and isinstance(frame.scope, ast.Module):
                 self.starred[frame.scope].add(name)
-            self.remember(frame.module, frame.scope, name, one)
+            self.remember(frame.scope, name, one)
             return
         home: Scope = frame.module.tree
         if name in names.nonlocal_:
@@ -105,7 +102,7 @@ class Store:
         else:
             self._globals_written[frame.module].add(name)
         frame.env[name] = one
-        self.remember(frame.module, home, name, one)
+        self.remember(home, name, one)
 
     def lookup(self, name: str, frame: Frame) -> Value:
         """The value of a name read in a frame."""
@@ -113,16 +110,16 @@ class Store:
         if name in frame.env:
             found = frame.env[name]
             if isinstance(frame.scope, ast.Module) and name in self._globals_written[module]:
-                return found | (self.stored(module, module.tree, name) or BOTTOM)
+                return found | (self.stored(module.tree, name) or BOTTOM)
             return found
         if not isinstance(frame.scope, ast.Module) and name in self.scope_names(frame.scope).bound:
             return BOTTOM
         for outer in module.ancestors(frame.scope):
             if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                known = self.stored(module, outer, name)
+                known = self.stored(outer, name)
                 if known is not None:
                     return known
-        known = self.stored(module, module.tree, name)
+        known = self.stored(module.tree, name)
         if known is not None:
             return known
         return value(Library("builtins." + name)) if name in BUILTINS else ANY
@@ -160,9 +157,6 @@ class Store:
             details.class_def = ref
         return site
 
-    def constructed(self, site: Site, node: ast.Call, arguments: Arguments) -> None:
-        """Keep what the arguments say about the object of a site (overridden where roles are known)."""
-
     # ---- classes
 
     def base_classes(self, ref: ClassRef) -> list[ClassRef | Library]:
@@ -188,6 +182,3 @@ class Store:
                 if name in body:
                     return body[name]
         return BOTTOM
-
-
-__all__ = ["Bound", "ModuleRef", "Store"]

@@ -22,9 +22,6 @@ REDUCING = frozenset(
     {"sum", "mean", "max", "min", "prod", "norm", "std", "var", "median", "all", "any", "argmax", "argmin", "logsumexp"}
 )
 PAIRS = frozenset({"max", "min", "topk", "sort", "median", "kthvalue", "mode"})  # with a dim: (values, indices)
-TO_HOST = frozenset({"numpy", "tolist", "item"})
-# Methods after which the tensor is still on the device it was on (every one that is not a move).
-MOVES = frozenset({"to", "cuda", "cpu", "xpu"})
 
 
 def combined(values: Iterable[Value]) -> Tensor | None:
@@ -151,7 +148,7 @@ def reduced(tensor: Tensor, name: str, arguments: Sequence[Value], keywords: dic
     """The value of a reduction: over everything, over the rows, or within each row."""
     dim = keywords.get("dim", keywords.get("axis"))
     position = 1 if name == "topk" else 0
-    if dim is None and len(arguments) > position and name not in ("norm",):
+    if dim is None and len(arguments) > position and name != "norm":
         dim = arguments[position]
     if dim is not None and any(isinstance(a, Tensor) for a in dim):  # torch.max(a, b)
         return value(combined([value(tensor), *arguments]) or tensor)

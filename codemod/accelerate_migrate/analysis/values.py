@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -138,7 +138,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class DeviceValue:
-    """A device, as a string, a ``torch.device`` or an index; ``choice`` is true where it was chosen by availability."""
+    """A device: a string (``is_string``), a ``torch.device`` or an index."""
 
     is_string: bool = False
     kind: str = ""  # "cuda", "cpu" or "" where it depends
@@ -232,7 +232,7 @@ class StateDict:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What ``torch.load`` returned, or a part of it; the line of the call."""
+    """What ``torch.load`` returned, or a part of it; the place of the call."""
 
     path: str
     line: int
@@ -385,11 +385,6 @@ def element(one: Value, index: object = UNKNOWN) -> Value:
         else:
             results.append(ANY)
     return join(results) if results else BOTTOM
-
-
-def map_atoms(one: Value, change: Callable[[Atom], Value]) -> Value:
-    """Join ``change(atom)`` over the alternatives."""
-    return join(change(atom) for atom in one.atoms)
 
 
 _DEVICE_NAME = re.compile(r"(cuda|cpu|mps|xpu|npu|hpu)(:\d+)?")

@@ -163,7 +163,7 @@ def _spelled_out(context: Context, node: ast.expr) -> bool:
     if isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_device"):
         return True
     named = [a.name for a in context.plan.value(parent.func) if isinstance(a, Library)]
-    return any(name in ("torch.load",) for name in named)
+    return "torch.load" in named
 
 
 def _comparison(context: Context, node: ast.Compare) -> None:

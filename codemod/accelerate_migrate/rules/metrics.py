@@ -113,7 +113,7 @@ def _divided_by_dataset(context: Context, loop: ast.For | ast.AsyncFor, target: 
 
 
 def _is_count(context: Context, node: ast.expr) -> bool:
-    return any(isinstance(a, Number) and a.reduction.value == "count" for a in context.plan.value(node))
+    return any(isinstance(a, Number) and a.reduction is Reduction.COUNT for a in context.plan.value(node))
 
 
 def _decides(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> bool:

@@ -45,11 +45,11 @@ def apply(context: Context) -> None:
         if not isinstance(node, ast.Attribute) or node.attr in _THROUGH or not context.may_change(node):
             continue
         sites = plan.value(node.value).sites(Role.MODEL) & plan.prepared
-        if not sites or _inside_model(context, node):
+        if not sites or _inside_model(node):
             continue
         model = node.value
         if node.attr == "module":
-            _module(context, node, sites)
+            _module(context, node)
             continue
         if isinstance(model, ast.Attribute) and model.attr == "module":
             model = model.value
@@ -102,7 +102,7 @@ def _uses_hidden(function: ast.AST, name: str) -> bool:
     )
 
 
-def _module(context: Context, node: ast.Attribute, sites: frozenset[object]) -> None:
+def _module(context: Context, node: ast.Attribute) -> None:
     """``net.module`` on its own: the unwrapped model (before prepare: the model)."""
     parent = context.parent(node)
     if isinstance(parent, ast.Attribute):
@@ -115,7 +115,7 @@ def _module(context: Context, node: ast.Attribute, sites: frozenset[object]) -> 
         context.migrated(node, f"{short(node)} -> the unwrapped model")
 
 
-def _inside_model(context: Context, node: ast.Attribute) -> bool:
+def _inside_model(node: ast.Attribute) -> bool:
     """Inside a model's own methods ``self`` is the bare module."""
     return isinstance(node.value, ast.Name) and node.value.id == "self"
 

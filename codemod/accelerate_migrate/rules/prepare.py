@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.edits import Insert
-from accelerate_migrate.findings import Severity
 from accelerate_migrate.rules.base import Context, Rule
 from accelerate_migrate.rules.layout import rebinding
 
@@ -26,9 +25,8 @@ def apply(context: Context) -> None:
             f"gathered results ({reason})",
         )
     for loop, reason in context.plan.evaluations.doubtful:
-        context.report(
+        context.review(
             loop.node,
-            Severity.REVIEW,
             "on several processes this loop sees a part of a sharded loader and its results are not gathered: "
             f"{reason}",
         )
