@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import ast
-from enum import Enum
 
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move
-from accelerate_migrate.analysis.values import BOTTOM, Object, Origin, Role, Tensor, flatten, is_device
+from accelerate_migrate.analysis.values import Atom, Object, Origin, Role, Tensor, flatten, is_device
 from accelerate_migrate.edits import Unwrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, method_calls
-
-
-class _Fate(Enum):
-    DROP = "drop"
-    KEEP = "keep"
 
 
 def apply(context: Context) -> None:
@@ -24,11 +18,11 @@ def apply(context: Context) -> None:
     ]
     dropped: dict[ast.Call, ast.expr] = {}
     for call, func in moves:
-        if context.may_change(call) and _fate(context, func.value, call) is _Fate.DROP:
+        if context.may_change(call) and _prepare_moves(context, func.value):
             dropped[call] = func.value
     statements = {context.plan.module.statement(call) for call, _ in moves if call in dropped}
-    vanishing = {s for s in statements if _moves_only(context, s, dropped)}
-    _guards(context, moves, dropped, vanishing)
+    vanishing = {s for s in statements if _moves_only(s, dropped)}
+    _guards(context, moves, vanishing)
     for statement in sorted(vanishing, key=lambda s: s.lineno):
         if not context.is_gone(statement):
             context.migrated(statement, f"{short(statement)}: `prepare` moves it")
@@ -62,26 +56,23 @@ def _target(call: ast.Call) -> ast.expr | None:
     return call.args[0] if call.args else None
 
 
-def _fate(context: Context, owner: ast.expr, call: ast.Call) -> _Fate:
-    """Whether what is moved is moved by ``prepare`` anyway."""
+def _prepare_moves(context: Context, owner: ast.expr) -> bool:
+    """Whether what is moved is certainly moved by ``prepare`` anyway."""
+    atoms = list(context.plan.value(owner))
+    return bool(atoms) and all(_is_moved_by_prepare(context, atom) for atom in atoms)
+
+
+def _is_moved_by_prepare(context: Context, atom: Atom) -> bool:
     plan = context.plan
-    atoms = list(plan.value(owner))
-    if not atoms:
-        return _Fate.KEEP
-    for atom in atoms:
-        if isinstance(atom, Object) and atom.site.role is Role.MODEL:
-            if atom.site not in plan.prepared or _runs_before_prepare(context, atom, call):
-                return _Fate.KEEP
-            if _goes_to_cpu(context, atom):
-                return _Fate.KEEP
-        elif isinstance(atom, Object) and atom.site.role is Role.LOSS:
-            if plan.store.details[atom.site].has_parameters:
-                return _Fate.KEEP
-        elif not (
-            isinstance(atom, Tensor) and atom.origin is Origin.BATCH and atom.loaders and atom.loaders <= plan.sharded
-        ):
-            return _Fate.KEEP
-    return _Fate.DROP
+    if isinstance(atom, Object) and atom.site.role is Role.MODEL:
+        return (
+            atom.site in plan.prepared and not _runs_before_prepare(context, atom) and not _goes_to_cpu(context, atom)
+        )
+    if isinstance(atom, Object) and atom.site.role is Role.LOSS:
+        return not plan.store.details[atom.site].has_parameters  # nothing in it to move
+    return (
+        isinstance(atom, Tensor) and atom.origin is Origin.BATCH and bool(atom.loaders) and atom.loaders <= plan.sharded
+    )
 
 
 def _goes_to_cpu(context: Context, model: Object) -> bool:
@@ -93,8 +84,8 @@ def _goes_to_cpu(context: Context, model: Object) -> bool:
     return False
 
 
-def _runs_before_prepare(context: Context, model: Object, call: ast.Call) -> bool:
-    """Whether the model is called between this move and its ``prepare``: it needs its device for that."""
+def _runs_before_prepare(context: Context, model: Object) -> bool:
+    """Whether the model is called before its ``prepare``: it needs its device for that."""
     group = context.plan.group_of(model.site)
     assert group is not None
     before = [s for s in getattr(group.scope, "body", []) if s.lineno <= (group.anchor.end_lineno or 0)]
@@ -110,7 +101,7 @@ def _runs_before_prepare(context: Context, model: Object, call: ast.Call) -> boo
 # ---- statements that only moved
 
 
-def _moves_only(context: Context, statement: ast.stmt, dropped: dict[ast.Call, ast.expr]) -> bool:
+def _moves_only(statement: ast.stmt, dropped: dict[ast.Call, ast.expr]) -> bool:
     """Whether a statement does nothing once its moves are dropped: ``x = x``, ``x, y = x, y``, a bare ``x``."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Call) and statement.value in dropped
@@ -154,7 +145,6 @@ def _copies(target: ast.expr, value: ast.ListComp | ast.DictComp, dropped: dict[
 def _guards(
     context: Context,
     moves: list[tuple[ast.Call, ast.Attribute]],
-    dropped: dict[ast.Call, ast.expr],
     vanishing: set[ast.stmt],
 ) -> None:
     """``if use_cuda:`` around nothing but moves goes: what is left in it holds on every device."""
@@ -229,7 +219,7 @@ def _is_bare_statement(context: Context, call: ast.Call) -> bool:
 
 def _returns_a_copy(context: Context, owner: ast.expr) -> bool:
     """Whether moving this value as a statement of its own does nothing (tensors), unlike modules."""
-    atoms = list(flatten(context.plan.training.store.values.get(owner, BOTTOM)))
+    atoms = list(flatten(context.plan.value(owner)))
     return bool(atoms) and all(isinstance(a, Tensor) for a in atoms)
 
 
