@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Availability, Const, DeviceValue, Value, is_device
 
@@ -167,14 +168,13 @@ def branch_choice(training: Training, definition: DeviceDefinition) -> tuple[str
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return [ast.unparse(t) for t in targets]
+    return [ast.unparse(target) for target in assigned_targets(node)]
 
 
 def _defines(training: Training, node: ast.stmt) -> bool:
     if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
         return False
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    targets = assigned_targets(node)
     if not all(isinstance(t, (ast.Name, ast.Attribute)) for t in targets):
         return False
     if any(isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name) and t.value.id == "self" for t in targets):
@@ -225,10 +225,11 @@ def _branches(node: ast.If) -> Iterator[tuple[ast.expr | None, list[ast.stmt]]]:
 def _is_cpu(training: Training, body: list[ast.stmt]) -> bool:
     statement = body[-1]
     assert isinstance(statement, ast.Assign)
-    return _spelled(training.value(statement.value)) == {"cpu"}
+    return spelled_kinds(training.value(statement.value)) == {"cpu"}
 
 
-def _spelled(one: Value) -> set[str]:
+def spelled_kinds(one: Value) -> set[str]:
+    """The kinds of device (``cuda``, ``cpu``; empty where it depends) among the alternatives of a device."""
     return {str(a.value).split(":")[0] if isinstance(a, Const) else getattr(a, "kind", "") for a in one}
 
 
@@ -239,20 +240,20 @@ def _choice_as_cpu(training: Training, node: ast.expr) -> str | None:
         if isinstance(inner, (ast.IfExp, ast.Constant, ast.Call)):
             node = inner
             continue
-        kinds = _spelled(training.value(node))
+        kinds = spelled_kinds(training.value(node))
         if isinstance(inner, (ast.Name, ast.Attribute)):
             asked = training.value(inner)
             if asked.may_be_unknown() or not all(isinstance(a, Const) for a in asked):
                 return f'{ast.unparse(inner)} == "cpu"' if kinds != {"cuda"} else None
-            chosen = _spelled(asked)
+            chosen = spelled_kinds(asked)
             return None if "cuda" in chosen else "True" if chosen == {"cpu"} else None
         return None
     if isinstance(node, ast.IfExp):
         cpu = condition_as_cpu(training, node.test)
-        if cpu is not None and _spelled(training.value(node.body)) == {"cpu"}:
+        if cpu is not None and spelled_kinds(training.value(node.body)) == {"cpu"}:
             return negated(cpu)
         return cpu
-    if _spelled(training.value(node)) == {"cpu"}:
+    if spelled_kinds(training.value(node)) == {"cpu"}:
         return "True"
     if isinstance(node, ast.Attribute) and any(isinstance(a, DeviceValue) and not a.kind for a in training.value(node)):
         return f'{ast.unparse(node)} == "cpu"'

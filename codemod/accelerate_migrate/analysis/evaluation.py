@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop, Training
 from accelerate_migrate.analysis.values import (
     ANY,
@@ -166,8 +167,8 @@ class _Loop:
     def _check_statements(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
             if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
-                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                if not isinstance(statement, ast.AugAssign) and any(isinstance(t, ast.Subscript) for t in targets):
+                at_positions = any(isinstance(t, ast.Subscript) for t in assigned_targets(statement))
+                if at_positions and not isinstance(statement, ast.AugAssign):
                     raise NotGatherable("it writes results at positions of its own")
             elif isinstance(statement, ast.Expr):
                 self._check_call(statement.value)

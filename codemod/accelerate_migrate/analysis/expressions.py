@@ -10,6 +10,7 @@ from accelerate_migrate.analysis.frames import Frame
 from accelerate_migrate.analysis.library import canonical
 from accelerate_migrate.analysis.library_calls import LibraryCalls
 from accelerate_migrate.analysis.methods import root_sites
+from accelerate_migrate.analysis.scopes import is_decorated
 from accelerate_migrate.analysis.values import (
     ANY,
     BOTTOM,
@@ -109,8 +110,7 @@ class Expressions(LibraryCalls):
         if not isinstance(defined, FunctionRef):
             return value(defined)
         ref = FunctionRef(defined.node, defined.module, value(owner))
-        decorators = getattr(defined.node, "decorator_list", [])
-        if any(isinstance(d, ast.Name) and d.id == "property" for d in decorators):
+        if is_decorated(defined.node, "property"):
             return self.call(value(ref), None, frame)
         return value(ref)
 
@@ -142,7 +142,7 @@ class Expressions(LibraryCalls):
 
     def _sliced(self, atom: Atom) -> Value:
         if isinstance(atom, Sequence_):
-            return value(Sequence_((), join([*atom.items, *([atom.rest] if atom.rest else [])]), atom.is_tuple))
+            return value(Sequence_((), join(atom.held), atom.is_tuple))
         return element(value(atom))
 
     def _eval_Tuple(self, node: ast.Tuple | ast.List, frame: Frame) -> Value:
@@ -207,18 +207,17 @@ class Expressions(LibraryCalls):
             return value(Parameters(frozenset().union(*(a.models for a in parameters))))
         containers = [a for side in (left, right) for a in side if isinstance(a, Sequence_)]
         if containers and isinstance(operator, ast.Add):
-            items = join(join([*c.items, *([c.rest] if c.rest else [])]) for c in containers)
+            items = join(one for container in containers for one in container.held)
             return value(Sequence_((), items, containers[0].is_tuple))
         return tensors.arithmetic(left, right, _OPERATORS.get(type(operator), "?"))
 
     def augmented(self, node: ast.AugAssign, frame: Frame) -> Value:
         """The value of the target of ``target op= value`` after it ran."""
-        load: ast.expr
         if isinstance(node.target, ast.Name):
             before = self.lookup(node.target.id, frame)
         elif isinstance(node.target, ast.Attribute):
-            load = node.target
-            before = self.attribute(self.expression(node.target.value, frame), node.target.attr, load, frame)
+            owner = self.expression(node.target.value, frame)
+            before = self.attribute(owner, node.target.attr, node.target, frame)
         else:
             before = ANY
             self.expression(node.target.value, frame)
@@ -354,5 +353,5 @@ def _with_item(atom: Atom, key: object, one: Value) -> Value:
             return value(Mapping_(tuple(items.items()), atom.rest))
         return value(Mapping_(atom.items, one | (atom.rest or BOTTOM)))
     if isinstance(atom, Sequence_):
-        return value(Sequence_((), join([*atom.items, *([atom.rest] if atom.rest else []), one]), atom.is_tuple))
+        return value(Sequence_((), join([*atom.held, one]), atom.is_tuple))
     return value(atom)

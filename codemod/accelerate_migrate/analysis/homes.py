@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Batches, Const, Object, Role, Site, flatten
 
@@ -191,8 +192,7 @@ def _check_certain(module: Module, homes: list[Home], anchor: ast.stmt) -> None:
 def _binds(statement: ast.stmt, name: str) -> bool:
     """Whether a statement binds a name on every path through it."""
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        return any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t))
+        return any(isinstance(n, ast.Name) and n.id == name for t in assigned_targets(statement) for n in ast.walk(t))
     if isinstance(statement, ast.If):
         return _block_binds(statement.body, name) and _block_binds(statement.orelse, name)
     if isinstance(statement, (ast.With, ast.AsyncWith)):

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.expressions import Expressions
 from accelerate_migrate.analysis.frames import Arguments, Frame
 from accelerate_migrate.analysis.modules import Module, Program
+from accelerate_migrate.analysis.scopes import is_decorated
 from accelerate_migrate.analysis.values import (
     ANY,
     BOTTOM,
@@ -135,7 +136,7 @@ class Interpreter(Expressions):
         spec = node.args
         positional = [*spec.posonlyargs, *spec.args]
         given = list(arguments.positional)
-        if ref.owner is not None and not _is_static(node):
+        if ref.owner is not None and not is_decorated(node, "staticmethod"):
             given.insert(0, ref.owner)
         keywords = dict(arguments.keywords)
         bound: dict[str, Value] = {}
@@ -274,11 +275,10 @@ class Interpreter(Expressions):
         body: Sequence[ast.stmt],
         orelse: Sequence[ast.stmt],
         frame: Frame,
-        head: object,
+        head: Callable[[], object],
         *,
         endless: bool = False,
     ) -> bool:
-        assert callable(head)
         frame.breaks.append([])
         frame.continues.append([])
         for _ in range(LOOP_PASSES):
@@ -420,11 +420,6 @@ class Interpreter(Expressions):
                 if isinstance(node, ast.Attribute) and node.attr == "parameters" and isinstance(node.value, ast.Name)
             )
         return self._parameterised[module]
-
-
-def _is_static(node: ast.AST) -> bool:
-    decorators = getattr(node, "decorator_list", [])
-    return any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in decorators)
 
 
 def _join_environments(environments: Sequence[dict[str, Value]]) -> dict[str, Value]:

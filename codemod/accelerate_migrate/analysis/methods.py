@@ -151,7 +151,7 @@ def _part_method(part: Bound, name: str, given: Arguments) -> Value:
 def _sequence_method(
     calls: LibraryCalls, atom: Sequence_, name: str, node: ast.Call, given: Arguments, frame: Frame
 ) -> Value:
-    held = join([*atom.items, *([atom.rest] if atom.rest else [])])
+    held = join(atom.held)
     if name in ("append", "extend", "insert") and given.positional:
         added = element(given.positional[0]) if name == "extend" else given.positional[-1]
         receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
@@ -164,7 +164,7 @@ def _sequence_method(
 def _mapping_method(
     calls: LibraryCalls, atom: Mapping_, name: str, node: ast.Call, given: Arguments, frame: Frame
 ) -> Value:
-    held = join([*(v for _, v in atom.items), *([atom.rest] if atom.rest else [])])
+    held = join(atom.held)
     if name == "items":
         return value(Sequence_((), sequence([ANY, held])))
     if name == "values":

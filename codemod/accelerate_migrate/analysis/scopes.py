@@ -46,6 +46,17 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
     return found + [a for a in (spec.vararg, spec.kwarg) if a is not None]
 
 
+def is_decorated(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, decorator: str) -> bool:
+    """Whether a function has a plain decorator of this name, like ``property``."""
+    decorators = [] if isinstance(function, ast.Lambda) else function.decorator_list
+    return any(isinstance(d, ast.Name) and d.id == decorator for d in decorators)
+
+
+def assigned_targets(statement: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[ast.expr]:
+    """The targets of an assignment of any kind."""
+    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+
+
 def names_of(scope: Scope) -> Names:
     """The names that this scope binds."""
     names = Names()

@@ -168,6 +168,11 @@ class Sequence_:
     rest: Value | None = None
     is_tuple: bool = True
 
+    @property
+    def held(self) -> list[Value]:
+        """The value of each element that is known, and the one for all others."""
+        return [*self.items, *([self.rest] if self.rest is not None else [])]
+
 
 @dataclass(frozen=True, slots=True)
 class Mapping_:
@@ -175,6 +180,11 @@ class Mapping_:
 
     items: tuple[tuple[object, Value], ...]
     rest: Value | None = None
+
+    @property
+    def held(self) -> list[Value]:
+        """The value of each key that is known, and the one for all others."""
+        return [*(one for _, one in self.items), *([self.rest] if self.rest is not None else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,13 +317,8 @@ class Value:
 def _depth(value: Value) -> int:
     deepest = 0
     for atom in value.atoms:
-        if isinstance(atom, Sequence_):
-            inner = [*atom.items, *([atom.rest] if atom.rest else [])]
-        elif isinstance(atom, Mapping_):
-            inner = [v for _, v in atom.items] + ([atom.rest] if atom.rest else [])
-        else:
-            continue
-        deepest = max([deepest, *(1 + _depth(v) for v in inner)])
+        if isinstance(atom, (Sequence_, Mapping_)):
+            deepest = max([deepest, *(1 + _depth(one) for one in atom.held)])
     return deepest
 
 
@@ -352,11 +357,8 @@ def flatten(one: Value) -> Iterator[Atom]:
     """Every atom of a value, those inside containers included."""
     for atom in one.atoms:
         yield atom
-        if isinstance(atom, Sequence_):
-            for item in (*atom.items, *([atom.rest] if atom.rest else [])):
-                yield from flatten(item)
-        elif isinstance(atom, Mapping_):
-            for item in (*(v for _, v in atom.items), *([atom.rest] if atom.rest else [])):
+        if isinstance(atom, (Sequence_, Mapping_)):
+            for item in atom.held:
                 yield from flatten(item)
 
 
@@ -368,7 +370,7 @@ def element(one: Value, index: object = UNKNOWN) -> Value:
             if type(index) is int and -len(atom.items) <= index < len(atom.items):
                 results.append(atom.items[index])
             else:
-                results.append(join([*atom.items, *([atom.rest] if atom.rest else [])]))
+                results.append(join(atom.held))
         elif isinstance(atom, Mapping_):
             known = dict(atom.items)
             if not isinstance(index, Unknown) and index in known:

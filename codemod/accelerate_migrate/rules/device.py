@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.devices import DeviceDefinition, is_device_argument
+from accelerate_migrate.analysis.devices import DeviceDefinition, is_device_argument, spelled_kinds
 from accelerate_migrate.analysis.placement import NAME, argument_for
 from accelerate_migrate.analysis.scopes import parameters
 from accelerate_migrate.analysis.values import Const, DeviceValue, Library, is_device
@@ -148,12 +148,7 @@ def _spelled_out(context: Context, node: ast.expr) -> bool:
     one = context.plan.value(node)
     if not is_device(one):
         return False
-    kinds = {
-        str(a.value).split(":")[0] if isinstance(a, Const) else a.kind
-        for a in one
-        if isinstance(a, (Const, DeviceValue))
-    }
-    if kinds == {"cpu"}:
+    if spelled_kinds(one) == {"cpu"}:
         return False
     parent = context.parent(node)
     if isinstance(parent, ast.keyword):
