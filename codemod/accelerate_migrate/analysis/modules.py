@@ -68,6 +68,15 @@ class Module:
             yield parent
             parent = self.parents.get(parent)
 
+    @cached_property
+    def parameterised(self) -> frozenset[str]:
+        """The names of which the file asks ``name.parameters()``."""
+        return frozenset(
+            node.value.id
+            for node in self.walk()
+            if isinstance(node, ast.Attribute) and node.attr == "parameters" and isinstance(node.value, ast.Name)
+        )
+
     def statement(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds this node (itself, if it is one)."""
         current: ast.AST | None = node

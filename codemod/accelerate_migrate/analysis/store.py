@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.frames import Frame
 from accelerate_migrate.analysis.modules import Module, Program, Scope
 from accelerate_migrate.analysis.scopes import Names, names_of
@@ -182,3 +183,16 @@ class Store:
                 if name in body:
                     return body[name]
         return BOTTOM
+
+    def class_role(self, ref: ClassRef) -> Role | None:
+        """The role that the library bases of a class give its objects."""
+        for base in self.base_classes(ref):
+            if isinstance(base, Library):
+                role = library.base_role(base.name)
+                if role is not None:
+                    return role
+        return None
+
+    def instances(self, node: ast.ClassDef) -> list[Site]:
+        """The sites that make objects of this class."""
+        return [s for s, d in self.details.items() if d.class_def is not None and d.class_def.node is node]
