@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis import library
+from accelerate_migrate.analysis.accumulation import additions, is_divided_by_samples
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop, Training
@@ -74,9 +75,8 @@ class Evaluations:
 def decide(training: Training) -> Evaluations:
     """Look at every loop over a loader that does not train."""
     result = Evaluations()
-    trained = {s for loop in training.loops if loop.trains for s in loop.loaders}
-    trained |= {s for call in training.backwards for s in training.drawn_for(call)}
-    measured = [loop for loop in training.loops if not loop.trains and not _inside_training(training, loop)]
+    trained = training.trained_loaders.union(*map(training.drawn_for, training.backwards))
+    measured = [loop for loop in training.loops if not loop.trains and not training.in_training_loop(loop.node)]
     plans: list[tuple[LoaderLoop, Gather | str]] = []
     for loop in measured:
         try:
@@ -102,11 +102,6 @@ def decide(training: Training) -> Evaluations:
         else:
             result.doubtful.append((loop, plan))
     return result
-
-
-def _inside_training(training: Training, loop: LoaderLoop) -> bool:
-    around = [other.node for other in training.loops if other.trains]
-    return any(a in around for a in training.module.ancestors(loop.node))
 
 
 class _Loop:
@@ -289,23 +284,17 @@ class _Loop:
 
     def _is_scalar(self, name: str) -> bool:
         """Whether the loop asks this name for its one number."""
-        for node in self.module.walk(self.loop.node):
-            if (
-                isinstance(node, ast.Attribute)
-                and node.attr in ("item", "backward")
-                and isinstance(node.value, ast.Name)
-            ):
-                if (
-                    node.value.id == name
-                    and isinstance(self.module.parents[node], ast.Call)
-                    and not self._rebound(name)
-                ):
-                    return True
-        return False
-
-    def _rebound(self, name: str) -> bool:
         stores = [n for s in self.tail for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-        return any(n.id == name for n in stores)
+        if any(n.id == name for n in stores):  # bound anew behind the cut
+            return False
+        return any(
+            isinstance(node, ast.Attribute)
+            and node.attr in ("item", "backward")
+            and isinstance(node.value, ast.Name)
+            and node.value.id == name
+            and isinstance(self.module.parents[node], ast.Call)
+            for node in self.module.walk(self.loop.node)
+        )
 
     def _shown_to_be_rows(self, name: str) -> bool:
         """Whether the loop takes this name for one row a sample: in a torch loss, or asking each row's best class."""
@@ -371,7 +360,7 @@ class _Loop:
             kinds = {a.reduction for a in added if isinstance(a, (Tensor, Number))}
             if kinds <= _EXACT and not (depends and added.may_be_unknown()):
                 continue
-            if self._divided_by_samples(node):
+            if is_divided_by_samples(self.training, self.loop.node, node):
                 raise NotGatherable(f"`{node}` adds up means of batches and is divided by a number of samples")
             edge = (
                 f"`{node}` averages over batches: a last batch that is not full weighs differently when batches are "
@@ -386,41 +375,9 @@ class _Loop:
             for node in ast.walk(statement):
                 if isinstance(node, ast.Assign) and _reads(node.value, of_batch):
                     of_batch |= {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-                for accumulator, added in self._additions(node):
+                for accumulator, added in additions(self.training, node):
                     yield ast.unparse(accumulator), self.value(added), _reads(added, of_batch)
-
-    def _additions(self, node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-        if isinstance(node, ast.AugAssign):
-            yield node.target, node.value
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
-            if ast.unparse(node.value.left) == ast.unparse(node.targets[0]):
-                yield node.targets[0], node.value.right
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            weights = [a for argument in node.args[1:] for a in self.value(argument) if isinstance(a, Number)]
-            weighted = any(a.reduction is Reduction.COUNT for a in weights)
-            if node.func.attr in ("append", "update", "add") and not weighted:
-                yield node.func.value, node.args[0]
-
-    def _divided_by_samples(self, accumulator: str) -> bool:
-        return any(divides_by_samples(self.training, self.loop.node, accumulator))
 
 
 def _reads(node: ast.expr, names: set[str]) -> bool:
     return any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node))
-
-
-def divides_by_samples(training: Training, near: ast.AST, accumulator: str) -> Iterator[bool]:
-    """For each division of an accumulator in the function around: whether by a number of samples."""
-    scope = training.module.function(near)
-    for node in training.module.walk(scope):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            divided, by = node.left, node.right
-        elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
-            divided, by = node.target, node.value
-        else:
-            continue
-        if accumulator not in {ast.unparse(n) for n in ast.walk(divided) if isinstance(n, ast.expr)}:
-            continue
-        text = ast.unparse(by)
-        counted = any(isinstance(a, Number) and a.reduction is Reduction.COUNT for a in training.value(by))
-        yield ".dataset" in text or ("len(" in text and "data" in text and "loader" not in text) or counted

@@ -9,9 +9,9 @@ from accelerate_migrate.analysis import evaluation
 from accelerate_migrate.analysis.devices import DeviceDefinition, find_definitions
 from accelerate_migrate.analysis.evaluation import Evaluations
 from accelerate_migrate.analysis.homes import Group, Home, Unclear, check_aliases, find_homes, group_homes
-from accelerate_migrate.analysis.interpreter import Interpreter
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.placement import Placement, place
+from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Role, Site, Value
 
@@ -21,7 +21,7 @@ class Plan:
     """Everything that is decided about a module before any rule changes it."""
 
     module: Module
-    store: Interpreter
+    store: Store
     training: Training
     definitions: list[DeviceDefinition]
     evaluations: Evaluations
@@ -65,7 +65,7 @@ class Plan:
         )
 
 
-def plan_module(module: Module, store: Interpreter) -> Plan | None:
+def plan_module(module: Module, store: Store) -> Plan | None:
     """The plan of a module that trains; ``None`` where nothing trains there. Raises ``Unclear``."""
     training = Training(module, store)
     if not training.backwards:

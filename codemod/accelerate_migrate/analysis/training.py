@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from accelerate_migrate.analysis.interpreter import Interpreter
 from accelerate_migrate.analysis.methods import root_sites
 from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.values import (
     BOTTOM,
     UNKNOWN,
@@ -41,7 +41,7 @@ class Training:
     """The training of one module of a program."""
 
     module: Module
-    store: Interpreter
+    store: Store
     backwards: list[ast.Call] = field(default_factory=list)
     foreign_backwards: list[ast.Call] = field(default_factory=list)
     loops: list[LoaderLoop] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Training:
 
     # ---- reachability
 
-    def reached(self, statements: list[ast.stmt] | list[ast.AST]) -> Iterator[ast.AST]:
+    def reached(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
         """Every node that may run when these statements run, functions of the program they call included."""
         seen: set[ast.AST] = set()
         stack: list[ast.AST] = list(statements)
@@ -133,22 +133,26 @@ class Training:
                     break
         return False
 
+    def in_training_loop(self, node: ast.AST) -> bool:
+        """Whether a node stands in a loader's loop that trains."""
+        looping = [loop.node for loop in self.loops if loop.trains]
+        return any(around in looping for around in self.module.ancestors(node))
+
+    def receiver(self, call: ast.Call) -> Value:
+        """What the method of a method call is called on."""
+        assert isinstance(call.func, ast.Attribute)
+        return self.value(call.func.value)
+
     def drawn_for(self, call: ast.Call) -> frozenset[Site]:
         """The loaders that the loss of a backward call was computed from."""
-        assert isinstance(call.func, ast.Attribute)
-        tensors = self.value(call.func.value).of(Tensor)
-        return frozenset(site for tensor in tensors for site in tensor.loaders)
+        return frozenset(site for tensor in self.receiver(call).of(Tensor) for site in tensor.loaders)
 
     # ---- objects
 
     @cached_property
     def optimizers(self) -> frozenset[Site]:
         """The optimizers that step in this module."""
-        found: set[Site] = set()
-        for call in self.steps:
-            assert isinstance(call.func, ast.Attribute)
-            found |= self.value(call.func.value).sites(Role.OPTIMIZER)
-        return frozenset(found)
+        return frozenset(site for call in self.steps for site in self.receiver(call).sites(Role.OPTIMIZER))
 
     @cached_property
     def models(self) -> frozenset[Site]:
@@ -158,8 +162,7 @@ class Training:
             owners = self.store.details[site].owners
             owned |= root_sites(owners) if owners is not None else set()
         for call in self.backwards:
-            assert isinstance(call.func, ast.Attribute)
-            for tensor in self.value(call.func.value).of(Tensor):
+            for tensor in self.receiver(call).of(Tensor):
                 owned |= {s for s in tensor.models if self._holds_owned(s, owned)}
         inner = {part for site in owned for part in self._parts(site)}
         return frozenset(owned - inner)
@@ -186,13 +189,17 @@ class Training:
         return frozenset(found)
 
     @cached_property
+    def trained_loaders(self) -> frozenset[Site]:
+        """The loaders whose loops train."""
+        return frozenset(site for loop in self.loops if loop.trains for site in loop.loaders)
+
+    @cached_property
     def per_batch_schedulers(self) -> frozenset[Site]:
         """The schedulers that are stepped once a batch, and nowhere once an epoch."""
         batch: set[Site] = set()
         epoch: set[Site] = set()
         for call in self.scheduler_steps:
-            assert isinstance(call.func, ast.Attribute)
-            sites = self.value(call.func.value).sites(Role.SCHEDULER)
+            sites = self.receiver(call).sites(Role.SCHEDULER)
             if self.inside_loader_loop(call):
                 batch |= sites
             else:

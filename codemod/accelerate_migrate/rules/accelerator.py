@@ -82,8 +82,8 @@ def _stays_on_cpu(context: Context) -> bool:
         return False
     if not all(plan.training.drawn_for(call) for call in plan.training.backwards):
         return True
-    looping: list[ast.AST] = [loop.node for loop in plan.training.loops]
-    whole: list[ast.AST] = [loop.node for loop in plan.training.loops if not loop.loaders <= plan.sharded]
+    looping = [loop.node for loop in plan.training.loops]
+    whole = [loop.node for loop in plan.training.loops if not loop.loaders <= plan.sharded]
     if any(plan.training.forwards(node) & plan.prepared for node in plan.training.reached(whole)):
         return True
     made = [node for node in plan.training.reached(looping) if isinstance(node, ast.Call)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.evaluation import divides_by_samples
+from accelerate_migrate.analysis.accumulation import is_divided_by_samples, is_sample_count
 from accelerate_migrate.analysis.values import Number, Reduction, Tensor
 from accelerate_migrate.rules.base import Context, Rule
 
@@ -57,7 +57,7 @@ def _count(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) 
         ast.unparse(other.target)
         for other in ast.walk(loop)
         if isinstance(other, ast.AugAssign)
-        and not _is_count(context, other.value)
+        and not is_sample_count(context.plan.training, other.value)
         and any(isinstance(a, (Tensor, Number)) and a.loaders for a in context.plan.value(other.value))
         and (_item(context, other.value) is None or not _decides(context, loop, ast.unparse(other.target)))
     ]
@@ -72,9 +72,9 @@ def _count(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) 
 def _item(context: Context, value: ast.expr) -> ast.Call | None:
     """The ``tensor.item()`` that is added, itself or times a number of samples; none where it is written otherwise."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
-        if _is_count(context, value.right):
+        if is_sample_count(context.plan.training, value.right):
             value = value.left
-        elif _is_count(context, value.left):
+        elif is_sample_count(context.plan.training, value.left):
             value = value.right
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "item":
         return value
@@ -106,14 +106,12 @@ def _has_gradient(context: Context, tensor: ast.expr) -> bool:
 
 def _divided_by_dataset(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> bool:
     own_total = any(
-        isinstance(n, ast.AugAssign) and ast.unparse(n.target) != target and _is_count(context, n.value)
+        isinstance(n, ast.AugAssign)
+        and ast.unparse(n.target) != target
+        and is_sample_count(context.plan.training, n.value)
         for n in ast.walk(loop)
     )
-    return not own_total and any(divides_by_samples(context.plan.training, loop, target))
-
-
-def _is_count(context: Context, node: ast.expr) -> bool:
-    return any(isinstance(a, Number) and a.reduction is Reduction.COUNT for a in context.plan.value(node))
+    return not own_total and is_divided_by_samples(context.plan.training, loop, target)
 
 
 def _decides(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> bool:

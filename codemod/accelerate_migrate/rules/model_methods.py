@@ -131,11 +131,8 @@ def _trains_through(context: Context, node: ast.Attribute) -> bool:
     for around in context.plan.module.ancestors(node):
         if isinstance(around, ast.With) and any("no_grad" in ast.unparse(i.context_expr) for i in around.items):
             return False
-    looping = [loop.node for loop in context.plan.training.loops if loop.trains]
-    if not any(a in looping for a in context.plan.module.ancestors(node)):
-        return False
     statement = context.plan.module.statement(node)
-    return isinstance(statement, ast.Assign)
+    return context.plan.training.in_training_loop(node) and isinstance(statement, ast.Assign)
 
 
 RULE = Rule(

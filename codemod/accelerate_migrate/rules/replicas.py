@@ -8,11 +8,10 @@ from accelerate_migrate.rules.base import Context, Rule
 def apply(context: Context) -> None:
     """Say where the data of a training loop is not spread over processes."""
     plan = context.plan
-    trained = {s for loop in plan.training.loops if loop.trains for s in loop.loaders}
     for call in plan.training.backwards:
         if plan.training.drawn_for(call) & plan.sharded:
             continue
-        if not plan.training.inside_loader_loop(call) or not trained:
+        if not plan.training.inside_loader_loop(call) or not plan.training.trained_loaders:
             context.review(
                 call,
                 "no DataLoader feeds this backward: on several processes each would train on the same data, as "

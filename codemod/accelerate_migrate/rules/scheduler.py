@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 from accelerate_migrate.analysis.values import Role
 from accelerate_migrate.rules.base import Context, Rule, short
 
@@ -12,8 +10,7 @@ def apply(context: Context) -> None:
     """Say for each scheduler what several processes make of it."""
     plan = context.plan
     for call in plan.training.scheduler_steps:
-        assert isinstance(call.func, ast.Attribute)
-        sites = plan.value(call.func.value).sites(Role.SCHEDULER)
+        sites = plan.training.receiver(call).sites(Role.SCHEDULER)
         if sites & plan.prepared:
             context.review(
                 call,

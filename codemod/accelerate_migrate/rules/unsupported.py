@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.homes import Unclear
-from accelerate_migrate.analysis.interpreter import Interpreter
 from accelerate_migrate.analysis.library import foreign
 from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.values import BOTTOM, Library
 from accelerate_migrate.findings import Finding, Severity
 from accelerate_migrate.rules.base import Context, Rule
@@ -15,7 +15,7 @@ from accelerate_migrate.rules.base import Context, Rule
 _ASKS_ONLY = frozenset({"torch.distributed.is_available", "torch.distributed.is_initialized"})
 
 
-def check(module: Module, store: Interpreter) -> None:
+def check(module: Module, store: Store) -> None:
     """Raise ``Unclear`` where a module uses machinery that the migration would have to take apart."""
     for node in module.walk():
         if not isinstance(node, ast.Call):
@@ -30,7 +30,7 @@ def check(module: Module, store: Interpreter) -> None:
             raise Unclear("this script runs code from elsewhere by exec, which can change any name", node)
 
 
-def notes(module: Module, store: Interpreter | None, skipped: frozenset[int]) -> list[Finding]:
+def notes(module: Module, store: Store | None, skipped: frozenset[int]) -> list[Finding]:
     """What stands in a file that does not train a PyTorch model by itself: named, not changed."""
     found: dict[tuple[int, int], Finding] = {}
     for node in module.walk():

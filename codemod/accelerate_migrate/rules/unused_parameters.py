@@ -30,8 +30,7 @@ def _discards_output(context: Context, node: ast.AST) -> bool:
         return False
     names = node.targets[0].elts
     dropped = {i for i, t in enumerate(names) if isinstance(t, ast.Name) and t.id.startswith("_")}
-    looping = [loop.node for loop in context.plan.training.loops if loop.trains]
-    if not dropped or not any(a in looping for a in context.plan.module.ancestors(node)):
+    if not dropped or not context.plan.training.in_training_loop(node):
         return False
     for site in context.plan.training.forwards(node.value) & context.plan.prepared:
         details = context.plan.store.details[site]
