@@ -6,6 +6,8 @@ import re
 
 from accelerate_migrate.analysis.values import Role
 
+_FUNCTIONAL_LOSS = re.compile(r"torch\.nn\.functional\.(\w*loss|\w*cross_entropy\w*|kl_div)")
+_TENSOR_TYPE = re.compile(r"torch\.(cuda\.)?\w+Tensor")
 _ALIASES = (
     (re.compile(r"^torch\.nn\.modules\.\w+\."), "torch.nn."),
     (re.compile(r"^torch\.nn\.parallel\.data_parallel\.DataParallel$"), "torch.nn.DataParallel"),
@@ -83,6 +85,74 @@ FRESH = frozenset(
         "multinomial",
     ]
 )
+# Methods of nn.Module that return the module itself.
+SELF_RETURNING = frozenset(
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "xpu",
+        "train",
+        "eval",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "apply",
+        "requires_grad_",
+        "share_memory",
+        "type",
+    ]
+)
+# Methods and attributes of nn.Module that mean the same asked of DistributedDataParallel around it.
+PASSED_ON = frozenset(
+    [
+        "train",
+        "eval",
+        "parameters",
+        "zero_grad",
+        "requires_grad_",
+        "apply",
+        "to",
+        "cuda",
+        "cpu",
+        "xpu",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "buffers",
+        "training",
+        "state_dict",
+        "load_state_dict",
+        "modules",
+        "share_memory",
+        "__class__",
+    ]
+)
+# What may be called where there is no CUDA.
+HARMLESS_CUDA = frozenset(
+    "torch.cuda." + name
+    for name in [
+        "is_available",
+        "device_count",
+        "empty_cache",
+        "manual_seed",
+        "manual_seed_all",
+        "memory_allocated",
+        "max_memory_allocated",
+        "reset_peak_memory_stats",
+        "reset_max_memory_allocated",
+        "current_device",
+        "is_initialized",
+    ]
+)
+CUDA_SEEDS = frozenset({"torch.cuda.manual_seed", "torch.cuda.manual_seed_all"})
+PROGRESS_BARS = frozenset({"tqdm.tqdm", "tqdm.trange"})
+# Libraries that work on arrays in the CPU's memory.
+ARRAY_LIBRARIES = ("numpy.", "matplotlib.", "PIL.", "sklearn.", "scipy.", "cv2.", "pandas.")
+# The layers of torch.nn that have parameters begin with one of these.
+LAYERS = ("Linear", "Conv", "Embedding", "LSTM", "GRU", "RNN", "BatchNorm", "LayerNorm", "Bilinear")
 CLIPPERS = {
     "torch.nn.utils.clip_grad_norm_": "clip_grad_norm_",
     "torch.nn.utils.clip_grad_norm": "clip_grad_norm_",
@@ -116,6 +186,8 @@ FILE_WRITERS = frozenset(
         "wandb.save",
     }
 )
+# The same, as methods of figures and tables.
+FILE_WRITING_METHODS = ("to_csv", "to_excel", "to_json", "to_pickle", "savefig")
 # Machinery of other ways to train in parallel or in mixed precision: named, and left to a person.
 FOREIGN = (
     ("torch.distributed", "torch.distributed"),
@@ -205,3 +277,23 @@ def foreign(name: str) -> str | None:
         if name == prefix or name.startswith(prefix + "."):
             return what
     return None
+
+
+def is_functional_loss(name: str) -> bool:
+    """Whether this qualified name is a loss of ``torch.nn.functional``."""
+    return _FUNCTIONAL_LOSS.fullmatch(name) is not None
+
+
+def is_cuda_tensor_type(name: str) -> bool:
+    """Whether this qualified name is a tensor type of CUDA, like ``torch.cuda.FloatTensor``."""
+    return name.startswith("torch.cuda.") and _TENSOR_TYPE.fullmatch(name) is not None
+
+
+def makes_fresh_tensor(name: str) -> bool:
+    """Whether calling this qualified name makes a tensor on the spot, on the CPU unless told."""
+    return name in FRESH or _TENSOR_TYPE.fullmatch(name) is not None
+
+
+def is_layer(name: str) -> bool:
+    """Whether this qualified name is a layer of ``torch.nn`` that has parameters."""
+    return name.startswith("torch.nn.") and name.rsplit(".", 1)[-1].startswith(LAYERS)

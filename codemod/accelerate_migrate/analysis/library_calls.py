@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from abc import abstractmethod
 
 from accelerate_migrate.analysis import library, tensors
@@ -39,8 +38,6 @@ from accelerate_migrate.analysis.values import (
     sequence,
     value,
 )
-
-_FUNCTIONAL_LOSS = re.compile(r"^torch\.nn\.functional\.(\w*loss|\w*cross_entropy\w*|kl_div)$")
 
 
 class LibraryCalls(Store):
@@ -161,7 +158,7 @@ class LibraryCalls(Store):
             return _iterated(first) if first is not None else ANY
         if name.startswith("builtins."):
             return self._builtin(name[9:], node, given, frame)
-        if name in library.FRESH or re.fullmatch(r"torch\.(cuda\.)?\w+Tensor", name):
+        if library.makes_fresh_tensor(name):
             told = given.keywords.get("device")
             return value(Tensor(Origin.OTHER if told is not None else Origin.FRESH))
         if name == "torch.load":
@@ -174,7 +171,7 @@ class LibraryCalls(Store):
 
     def _torch_function(self, name: str, given: Arguments) -> Value:
         last = name.rsplit(".", 1)[-1]
-        if _FUNCTIONAL_LOSS.match(name):
+        if library.is_functional_loss(name):
             return tensors.loss(tensors.loss_reduction(given.keywords), given.positional)
         tensor = tensors.combined(given.all())
         if tensor is None:

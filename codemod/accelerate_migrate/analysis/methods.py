@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from accelerate_migrate.analysis import tensors
+from accelerate_migrate.analysis import library, tensors
 from accelerate_migrate.analysis.frames import Arguments, Frame
 from accelerate_migrate.analysis.values import (
     ANY,
@@ -36,26 +36,6 @@ from accelerate_migrate.analysis.values import (
 
 if TYPE_CHECKING:
     from accelerate_migrate.analysis.library_calls import LibraryCalls
-
-# nn.Module methods that return the module itself.
-SELF_RETURNING = frozenset(
-    [
-        "to",
-        "cuda",
-        "cpu",
-        "xpu",
-        "train",
-        "eval",
-        "float",
-        "double",
-        "half",
-        "bfloat16",
-        "apply",
-        "requires_grad_",
-        "share_memory",
-        "type",
-    ]
-)
 
 
 def root_sites(one: Value) -> frozenset[Site]:
@@ -122,7 +102,7 @@ def _remember_device_flag(calls: LibraryCalls, node: ast.Call, given: Arguments,
 def _object_method(atom: Object, name: str) -> Value:
     role = atom.site.role
     if role in (Role.MODEL, Role.LOSS):
-        if name in SELF_RETURNING:
+        if name in library.SELF_RETURNING:
             return value(atom)
         if name == "parameters":
             return value(Parameters(frozenset([atom.site])))
@@ -140,7 +120,7 @@ def _part_method(part: Bound, name: str, given: Arguments) -> Value:
     models = root_sites(value(part))
     if models and name in ("parameters", "named_parameters"):
         return value(Parameters(models))
-    if models and name in SELF_RETURNING:
+    if models and name in library.SELF_RETURNING:
         return value(part)
     tensor = tensors.combined(given.all())
     if models and tensor is not None:

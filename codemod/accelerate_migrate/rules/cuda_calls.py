@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from accelerate_migrate.analysis.devices import is_flag
+from accelerate_migrate.analysis.library import HARMLESS_CUDA, is_cuda_tensor_type
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_calls, library_names, own_statement
-
-_HARMLESS = frozenset(
-    "torch.cuda." + name
-    for name in [
-        "is_available",
-        "device_count",
-        "empty_cache",
-        "manual_seed",
-        "manual_seed_all",
-        "memory_allocated",
-        "max_memory_allocated",
-        "reset_peak_memory_stats",
-        "reset_max_memory_allocated",
-        "current_device",
-        "is_initialized",
-    ]
-)
 
 
 def apply(context: Context) -> None:
@@ -32,7 +15,7 @@ def apply(context: Context) -> None:
     for call, names in library_calls(context.plan):
         if not all(n.startswith("torch.cuda.") for n in names) or not context.may_change(call):
             continue
-        if names <= _HARMLESS:
+        if names <= HARMLESS_CUDA:
             if own_statement(context.plan, call) is not None:
                 context.note(call, f"{short(call)} does nothing without CUDA; left as it is")
             continue
@@ -44,7 +27,7 @@ def apply(context: Context) -> None:
             context.manual(call, f"{short(call)} needs CUDA; left as it is")
     for node in context.plan.module.walk():
         if isinstance(node, ast.Attribute) and not isinstance(context.parent(node), ast.Call):
-            if re.fullmatch(r"torch\.cuda\.\w+Tensor", next(iter(library_names(context.plan, node)), "")):
+            if any(map(is_cuda_tensor_type, library_names(context.plan, node))):
                 context.review(
                     node,
                     f"{short(node)} as a type ties this script to CUDA: on other accelerators it makes CPU tensors",

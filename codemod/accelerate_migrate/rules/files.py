@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.library import FILE_WRITERS
+from accelerate_migrate.analysis.library import FILE_WRITERS, FILE_WRITING_METHODS
 from accelerate_migrate.analysis.values import Role
 from accelerate_migrate.edits import AddArgument, Wrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, library_names, method_calls, own_statement
-
-_TABLE_WRITERS = ("to_csv", "to_excel", "to_json", "to_pickle", "savefig")
 
 
 def apply(context: Context) -> None:
@@ -27,7 +25,7 @@ def apply(context: Context) -> None:
             _mkdir(context, call)
         elif names == {"builtins.open"} and _opens_for_writing(call) and not _is_guarded(context, call):
             context.review(call, f"{short(call)}: every process writes this file")
-    for call, _ in method_calls(context.plan, *_TABLE_WRITERS):
+    for call, _ in method_calls(context.plan, *FILE_WRITING_METHODS):
         if context.may_change(call) and not context.plan.store.calls.get(call) and call.args:
             if not library_names(context.plan, call.func) & FILE_WRITERS:
                 _write_once(context, call)

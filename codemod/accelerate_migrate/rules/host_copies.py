@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.library import ARRAY_LIBRARIES
 from accelerate_migrate.analysis.values import Origin, Role, Tensor, Value
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_names
-
-_OTHER_LIBRARIES = ("numpy.", "matplotlib.", "PIL.", "sklearn.", "scipy.", "cv2.", "pandas.")
 
 
 def apply(context: Context) -> None:
@@ -20,7 +19,7 @@ def apply(context: Context) -> None:
             if isinstance(node.func, ast.Attribute) and node.func.attr == "numpy" and not node.args:
                 _bring_back(context, node.func.value)
             names = library_names(context.plan, node.func)
-            if names and all(n.startswith(_OTHER_LIBRARIES) for n in names):
+            if names and all(n.startswith(ARRAY_LIBRARIES) for n in names):
                 for argument in node.args:
                     _bring_back(context, argument)
         parts = _meeting(context, node)

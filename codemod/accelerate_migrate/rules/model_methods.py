@@ -4,37 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.library import PASSED_ON
 from accelerate_migrate.analysis.placement import argument_for
 from accelerate_migrate.analysis.scopes import parameters
 from accelerate_migrate.analysis.values import UNKNOWN, FunctionRef, Role, Tensor, flatten
 from accelerate_migrate.rules.base import Context, Rule, short
-
-# What DistributedDataParallel passes on with the same meaning.
-_THROUGH = frozenset(
-    [
-        "train",
-        "eval",
-        "parameters",
-        "zero_grad",
-        "requires_grad_",
-        "apply",
-        "to",
-        "cuda",
-        "cpu",
-        "xpu",
-        "float",
-        "double",
-        "half",
-        "bfloat16",
-        "buffers",
-        "training",
-        "state_dict",
-        "load_state_dict",
-        "modules",
-        "share_memory",
-        "__class__",
-    ]
-)
 
 
 def apply(context: Context) -> None:
@@ -42,7 +16,7 @@ def apply(context: Context) -> None:
     plan = context.plan
     _handed_to_other_files(context)
     for node in plan.module.walk():
-        if not isinstance(node, ast.Attribute) or node.attr in _THROUGH or not context.may_change(node):
+        if not isinstance(node, ast.Attribute) or node.attr in PASSED_ON or not context.may_change(node):
             continue
         sites = plan.value(node.value).sites(Role.MODEL) & plan.prepared
         if not sites or _inside_model(node):
@@ -97,7 +71,10 @@ def _handed_to_other_files(context: Context) -> None:
 
 def _uses_hidden(function: ast.AST, name: str) -> bool:
     return any(
-        isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == name and n.attr not in _THROUGH
+        isinstance(n, ast.Attribute)
+        and isinstance(n.value, ast.Name)
+        and n.value.id == name
+        and n.attr not in PASSED_ON
         for n in ast.walk(function)
     )
 
@@ -106,7 +83,7 @@ def _module(context: Context, node: ast.Attribute) -> None:
     """``net.module`` on its own: the unwrapped model (before prepare: the model)."""
     parent = context.parent(node)
     if isinstance(parent, ast.Attribute):
-        if parent.attr in _THROUGH and parent.attr not in ("state_dict", "load_state_dict"):
+        if parent.attr in PASSED_ON and parent.attr not in ("state_dict", "load_state_dict"):
             context.replace(node, "{0}", node.value)
             context.migrated(node, f"{short(node)}: there is no wrapper to look through")
         return

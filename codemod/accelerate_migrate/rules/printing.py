@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.library import PROGRESS_BARS
 from accelerate_migrate.analysis.values import FunctionRef, Library
 from accelerate_migrate.edits import AddArgument, Wrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, own_statement
-
-_BARS = frozenset({"tqdm.tqdm", "tqdm.trange"})
 
 
 def apply(context: Context) -> None:
@@ -24,7 +23,7 @@ def apply(context: Context) -> None:
             if statement is not None:
                 context.edit(Wrap((statement,), f"if {context.accelerator(call)}.is_main_process:"))
                 context.migrated(call, "written by the main process only")
-        elif names <= _BARS and keyword(call, "disable") is None and context.has_accelerator(call):
+        elif names <= PROGRESS_BARS and keyword(call, "disable") is None and context.has_accelerator(call):
             accelerator = context.accelerator(call)
             context.edit(AddArgument(call, f"not {accelerator}.is_local_main_process", name="disable"))
             context.migrated(call, "the progress bar is shown by the main process of each machine")

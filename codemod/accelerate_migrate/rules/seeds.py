@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.devices import is_device_flag
+from accelerate_migrate.analysis.library import CUDA_SEEDS
 from accelerate_migrate.analysis.values import Origin, Tensor
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_calls, own_statement
-
-_CUDA_SEEDS = frozenset({"torch.cuda.manual_seed", "torch.cuda.manual_seed_all"})
 
 
 def apply(context: Context) -> None:
@@ -17,7 +16,7 @@ def apply(context: Context) -> None:
     calls = list(library_calls(context.plan))
     general = {ast.unparse(c.args[0]): c for c, names in calls if names == {"torch.manual_seed"} and c.args}
     for call, names in calls:
-        if not names <= _CUDA_SEEDS or not context.may_change(call):
+        if not names <= CUDA_SEEDS or not context.may_change(call):
             continue
         statement = own_statement(context.plan, call)
         if statement is None or not call.args or ast.unparse(call.args[0]) not in general:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.homes import Unclear
-from accelerate_migrate.analysis.library import foreign
+from accelerate_migrate.analysis.library import foreign, is_cuda_tensor_type
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.values import BOTTOM, Library
@@ -43,7 +43,7 @@ def notes(module: Module, store: Store | None, skipped: frozenset[int]) -> list[
         machinery = next(filter(None, map(foreign, named)), None)
         if store is None and method == "backward":
             message = "not PyTorch; not migrated"
-        elif method == "cuda" or any(n.startswith("torch.cuda.") and n.endswith("Tensor") for n in named):
+        elif method == "cuda" or any(map(is_cuda_tensor_type, named)):
             message = "moves to CUDA in a file that does not train by itself; not migrated"
         elif method == "backward":
             message = "no loss that an optimizer of this file steps on; not migrated"

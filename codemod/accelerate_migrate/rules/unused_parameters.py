@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.library import is_layer
 from accelerate_migrate.analysis.values import BOTTOM, FunctionRef, Role, Site
 from accelerate_migrate.rules.base import Context, Rule
 
@@ -74,11 +75,7 @@ def _has_unused_layer(context: Context, site: Site) -> bool:
     details = context.plan.store.details[site]
     if site.role is not Role.MODEL or details.class_def is None or details.class_def.module is not context.plan.module:
         return False
-    layers = {
-        name
-        for name, held in details.fields.items()
-        if any(s.made_by.startswith("torch.nn.") and _learns(s.made_by) for s in held.sites(Role.MODEL))
-    }
+    layers = {name for name, held in details.fields.items() if any(is_layer(s.made_by) for s in held.sites(Role.MODEL))}
     read = {
         n.attr
         for n in ast.walk(details.class_def.node)
@@ -87,11 +84,6 @@ def _has_unused_layer(context: Context, site: Site) -> bool:
     named = {n.value for n in ast.walk(details.class_def.node) if isinstance(n, ast.Constant)}
     bases = context.plan.store.base_classes(details.class_def)[1:]
     return bool(layers - read - named) and all(getattr(b, "name", "") == "torch.nn.Module" for b in bases)
-
-
-def _learns(made_by: str) -> bool:
-    kind = made_by.rsplit(".", 1)[-1]
-    return kind.startswith(("Linear", "Conv", "Embedding", "LSTM", "GRU", "RNN", "BatchNorm", "LayerNorm", "Bilinear"))
 
 
 RULE = Rule(
