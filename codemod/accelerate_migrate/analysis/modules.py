@@ -57,6 +57,11 @@ class Module:
         return nodes[span[0] : span[1]] if span is not None else ast.walk(node)
 
     @cached_property
+    def lines(self) -> list[bytes]:
+        """The lines of the file, without their ends."""
+        return self.data.splitlines()
+
+    @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The parent of every node."""
         return self._index[2]

@@ -46,19 +46,24 @@ class Placement:
         return all(statement.lineno > self.floor for statement in self.leading_to(node))
 
     @cached_property
+    def cpu_reads(self) -> frozenset[str]:
+        """The sources of the names and attributes that the argument ``cpu=`` reads."""
+        tree = ast.parse(self.cpu or "")
+        return frozenset(ast.unparse(n) for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Attribute)))
+
+    @cached_property
     def floor(self) -> int:
         """The line behind which the accelerator can be made: its arguments exist, and so does its import."""
         if self.cpu is None:
             return (
                 _end_of_imports(self.scope) if isinstance(self.scope, ast.Module) else getattr(self.scope, "lineno", 0)
             )
-        parts = {ast.unparse(n) for n in ast.walk(ast.parse(self.cpu)) if isinstance(n, (ast.Name, ast.Attribute))}
         lines = [
             self.module.statement(n).end_lineno or 0
             for n in self.module.walk(self.scope)
             if isinstance(n, (ast.Name, ast.Attribute))
             and isinstance(n.ctx, ast.Store)
-            and ast.unparse(n) in parts
+            and ast.unparse(n) in self.cpu_reads
             and n.lineno < self.chosen_at
         ]
         return max(lines, default=0)

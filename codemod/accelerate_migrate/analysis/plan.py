@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from accelerate_migrate.analysis import evaluation
@@ -46,6 +47,10 @@ class Plan:
     def group_of(self, site: Site) -> Group | None:
         """The ``prepare`` call that an object goes through."""
         return next((g for g in self.groups for h in g.homes if site in h.sites), None)
+
+    def any_prepared_at(self, sites: Iterable[Site], node: ast.AST) -> bool:
+        """Whether, when this node runs, one of these objects has been through ``prepare``."""
+        return any(self.is_prepared_at(site, node) for site in sites)
 
     def is_prepared_at(self, site: Site, node: ast.AST) -> bool:
         """Whether, when this node runs, the object has been through ``prepare``."""

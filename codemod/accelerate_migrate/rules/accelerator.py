@@ -105,7 +105,7 @@ def _stays_on_cpu(context: Context) -> bool:
 def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:
     """Put the creation in front of a statement; where a blank line stands there, it gets one on both sides."""
     block = context.plan.module.block(first)
-    lines = context.plan.module.data.splitlines()
+    lines = context.plan.module.lines
     above = first.lineno - 2
     while above >= 0 and lines[above].lstrip().startswith(b"#"):
         above -= 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis.plan import Plan
-from accelerate_migrate.edits import Delete, Edit, Replace
+from accelerate_migrate.edits import Delete, Edit, Replace, Wrap
 from accelerate_migrate.findings import Finding, Options, Severity
 
 
@@ -108,6 +108,10 @@ class Context:
             self.edit(Delete(statement))
             self.gone.add(statement)
 
+    def guard(self, statement: ast.stmt) -> None:
+        """Let only the main process run a statement."""
+        self.edit(Wrap((statement,), f"if {self.accelerator(statement)}.is_main_process:"))
+
     def report(self, node: ast.AST, severity: Severity, message: str) -> None:
         """Say something about a place."""
         assert self._rule is not None
@@ -126,7 +130,7 @@ class Context:
 
     def _column(self, node: ast.AST) -> int:
         offset = getattr(node, "col_offset", 0)
-        lines = self.plan.module.data.split(b"\n")
+        lines = self.plan.module.lines
         line = getattr(node, "lineno", 1)
         prefix = lines[line - 1][:offset] if line <= len(lines) else b""
         return len(prefix.decode("utf-8", "replace"))

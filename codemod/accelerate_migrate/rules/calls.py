@@ -1,4 +1,4 @@
-"""Finding calls in a module's tree, as rules need it."""
+"""Finding calls, and what stands around them, in a module's tree, as rules need it."""
 
 from __future__ import annotations
 
@@ -39,3 +39,14 @@ def own_statement(plan: Plan, call: ast.Call) -> ast.Expr | None:
     """The statement that is nothing but this call, or ``None``."""
     parent = plan.module.parents[call]
     return parent if isinstance(parent, ast.Expr) else None
+
+
+def if_around(plan: Plan, statement: ast.stmt) -> ast.If | None:
+    """The ``if`` without ``else`` that holds nothing but this statement, or ``None``."""
+    around = plan.module.parents[statement]
+    return around if isinstance(around, ast.If) and around.body == [statement] and not around.orelse else None
+
+
+def without_module(model: ast.expr) -> ast.expr:
+    """The model of ``model.module``, which is how a script looks through a wrapper; else the expression itself."""
+    return model.value if isinstance(model, ast.Attribute) and model.attr == "module" else model

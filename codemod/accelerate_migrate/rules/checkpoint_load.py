@@ -7,7 +7,7 @@ import ast
 from accelerate_migrate.analysis.values import Loaded, Role
 from accelerate_migrate.edits import AddArgument, Insert
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import keyword, library_calls, method_calls
+from accelerate_migrate.rules.calls import keyword, library_calls, method_calls, without_module
 
 
 def apply(context: Context) -> None:
@@ -71,14 +71,11 @@ def _load(context: Context, call: ast.Call, func: ast.Attribute) -> None:
     sites = plan.value(func.value).sites(Role.MODEL) & plan.prepared
     if not sites:
         return
-    model = func.value
-    if isinstance(model, ast.Attribute) and model.attr == "module":
-        model = model.value
-    after = any(plan.is_prepared_at(s, call) for s in sites)
+    model = without_module(func.value)
+    after = plan.any_prepared_at(sites, call)
     if after and not context.has_accelerator(call):
         context.manual(call, f"{short(call)} into a prepared model: unwrap it first")
         return
-    holes: list[ast.expr] = [model]
     receiver = f"{context.accelerator(call)}.unwrap_model({{0}})" if after else "{0}"
     wrapped = any(plan.store.details[s].data_parallel for s in sites) and func.value is model
     if wrapped and call.args:
@@ -86,14 +83,14 @@ def _load(context: Context, call: ast.Call, func: ast.Attribute) -> None:
         rest = "".join(f", {k.arg}={ast.unparse(k.value)}" for k in call.keywords)
         rest = "".join(f", {ast.unparse(a)}" for a in call.args[1:]) + rest
         text = f'{receiver}.load_state_dict({{{{k.removeprefix("module."): v for k, v in {{1}}.items()}}}}{rest})'
-        context.replace(call, text, *holes, state)
+        context.replace(call, text, model, state)
         context.review(
             call,
             "the original wrapped this model in DataParallel when it saved: its checkpoints carry the prefix "
             "`module.`, which is accepted here and no longer written",
         )
     elif after or func.value is not model:
-        context.replace(func.value, receiver, *holes)
+        context.replace(func.value, receiver, model)
         context.migrated(call, f"{short(func.value)} is unwrapped to load its state")
 
 

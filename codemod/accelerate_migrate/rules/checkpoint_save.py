@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.values import Object, Role, Site, StateDict, flatten
-from accelerate_migrate.edits import Wrap
+from accelerate_migrate.analysis.values import Object, Role, StateDict, flatten
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import library_calls, method_calls, own_statement
+from accelerate_migrate.rules.calls import library_calls, method_calls, own_statement, without_module
 
 
 def apply(context: Context) -> None:
@@ -21,15 +20,12 @@ def apply(context: Context) -> None:
 
 
 def _state_dict(context: Context, call: ast.Call, func: ast.Attribute) -> None:
-    sites = context.plan.value(func.value).sites(Role.MODEL)
-    if not sites or not any(s in context.plan.prepared and context.plan.is_prepared_at(s, call) for s in sites):
+    if not context.plan.any_prepared_at(context.plan.value(func.value).sites(Role.MODEL), call):
         return
     if not context.has_accelerator(call):
         context.manual(call, f"{short(call)} of a prepared model: the accelerator cannot be passed here")
         return
-    model = func.value
-    if isinstance(model, ast.Attribute) and model.attr == "module":
-        model = model.value
+    model = without_module(func.value)
     accelerator = context.accelerator(call)
     if call.args or call.keywords:
         context.manual(call, f"{short(call)}: its arguments have no counterpart in {accelerator}.get_state_dict")
@@ -54,7 +50,7 @@ def _save(context: Context, call: ast.Call) -> None:
                 call, f"{short(call)}: its arguments have no counterpart in {accelerator}.save; left as it is"
             )
             return
-        context.edit(Wrap((target,), f"if {accelerator}.is_main_process:"))
+        context.guard(target)
         context.review(
             call, "written by the main process only; a model whose parameters are sharded must be gathered before"
         )
@@ -83,16 +79,12 @@ def _unwrap_inside(context: Context, call: ast.Call) -> None:
         for element in literal.values if isinstance(literal, ast.Dict) else literal.elts:
             named = isinstance(element, ast.Name) and isinstance(element.ctx, ast.Load)
             sites = plan.value(element).sites(Role.MODEL) & models
-            if named and sites and context.may_change(element) and _is_prepared(context, sites, element):
+            if named and sites and context.may_change(element) and plan.any_prepared_at(sites, element):
                 context.replace(element, f"{context.accelerator(element)}.unwrap_model({{0}})", element)
                 context.migrated(element, f"{short(element)} is saved whole, without its wrapper")
                 unwrapped = True
     if models and not unwrapped:
         context.manual(call, f"{short(call)} saves a prepared model whole; unwrap it first")
-
-
-def _is_prepared(context: Context, sites: frozenset[Site], node: ast.AST) -> bool:
-    return any(context.plan.is_prepared_at(site, node) for site in sites)
 
 
 def _saves_state(context: Context, call: ast.Call) -> bool:

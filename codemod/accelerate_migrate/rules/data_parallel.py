@@ -6,7 +6,7 @@ import ast
 
 from accelerate_migrate.analysis.library import DATA_PARALLEL
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import library_calls
+from accelerate_migrate.rules.calls import if_around, library_calls
 
 
 def apply(context: Context) -> None:
@@ -28,11 +28,7 @@ def apply(context: Context) -> None:
         )
         statement = context.plan.module.statement(call)
         if _only_wraps(statement, call):
-            around = context.parent(statement)
-            if isinstance(around, ast.If) and around.body == [statement] and not around.orelse:
-                context.delete(around)
-            else:
-                context.delete(statement)
+            context.delete(if_around(context.plan, statement) or statement)
         else:
             context.replace(call, "{0}", call.args[0])
     if found:

@@ -51,7 +51,7 @@ def _write_once(context: Context, call: ast.Call) -> None:
             call, f"{short(call)} calls the model: guarding it would leave the other processes behind; split it by hand"
         )
         return
-    context.edit(Wrap((statement,), f"if {context.accelerator(call)}.is_main_process:"))
+    context.guard(statement)
     context.migrated(call, f"{short(call.func)}: the main process writes")
 
 

@@ -12,10 +12,6 @@ from accelerate_migrate.rules.base import Context, Rule
 def apply(context: Context) -> None:
     """Delete ``use_cuda = torch.cuda.is_available()`` where every read of it is gone."""
     plan = context.plan
-    cpu = plan.placement.cpu
-    wanted = (
-        {ast.unparse(n) for n in ast.walk(ast.parse(cpu)) if isinstance(n, (ast.Name, ast.Attribute))} if cpu else set()
-    )
     for node in plan.module.walk():
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
             continue
@@ -24,7 +20,7 @@ def apply(context: Context) -> None:
             continue
         loads = _loads(context, node.targets[0])
         name = ast.unparse(node.targets[0])
-        if loads and name not in wanted and all(context.is_gone(n) for n in loads):
+        if loads and name not in plan.placement.cpu_reads and all(context.is_gone(n) for n in loads):
             context.migrated(node, f"`{name}` has no use any more")
             context.delete(node)
 

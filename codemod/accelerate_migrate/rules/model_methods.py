@@ -9,6 +9,7 @@ from accelerate_migrate.analysis.placement import argument_for
 from accelerate_migrate.analysis.scopes import parameters
 from accelerate_migrate.analysis.values import UNKNOWN, FunctionRef, Role, Tensor, flatten
 from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import without_module
 
 
 def apply(context: Context) -> None:
@@ -21,14 +22,12 @@ def apply(context: Context) -> None:
         sites = plan.value(node.value).sites(Role.MODEL) & plan.prepared
         if not sites or _inside_model(node):
             continue
-        model = node.value
         if node.attr == "module":
             _module(context, node)
             continue
-        if isinstance(model, ast.Attribute) and model.attr == "module":
-            model = model.value
-        if not any(plan.is_prepared_at(s, node) for s in sites):
+        if not plan.any_prepared_at(sites, node):
             continue
+        model = without_module(node.value)
         if node.attr == "forward":
             context.migrated(node, f"{short(node)} would bypass the wrapper; the model is called")
             context.replace(node, "{0}", model)
@@ -62,7 +61,7 @@ def _handed_to_other_files(context: Context) -> None:
                 if not isinstance(argument, ast.Name) or not context.has_accelerator(argument):
                     continue
                 sites = plan.value(argument).sites(Role.MODEL) & plan.prepared
-                if any(plan.is_prepared_at(s, argument) for s in sites) and _uses_hidden(callee.node, parameter.arg):
+                if plan.any_prepared_at(sites, argument) and _uses_hidden(callee.node, parameter.arg):
                     context.replace(argument, f"{context.accelerator(argument)}.unwrap_model({{0}})", argument)
                     context.migrated(
                         argument, f"`{callee.node.name}` uses what the wrapper hides: it gets the model itself"

@@ -6,7 +6,7 @@ import ast
 
 from accelerate_migrate.analysis.library import PROGRESS_BARS
 from accelerate_migrate.analysis.values import FunctionRef, Library
-from accelerate_migrate.edits import AddArgument, Wrap
+from accelerate_migrate.edits import AddArgument
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, own_statement
 
@@ -21,7 +21,7 @@ def apply(context: Context) -> None:
         elif names == {"sys.stdout.write"} and context.has_accelerator(call):
             statement = own_statement(context.plan, call)
             if statement is not None:
-                context.edit(Wrap((statement,), f"if {context.accelerator(call)}.is_main_process:"))
+                context.guard(statement)
                 context.migrated(call, "written by the main process only")
         elif names <= PROGRESS_BARS and keyword(call, "disable") is None and context.has_accelerator(call):
             accelerator = context.accelerator(call)
@@ -31,7 +31,7 @@ def apply(context: Context) -> None:
         if isinstance(node, ast.Call) and _only_prints(context, node):
             statement = own_statement(context.plan, node)
             if statement is not None and context.may_change(node) and context.has_accelerator(node):
-                context.edit(Wrap((statement,), f"if {context.accelerator(node)}.is_main_process:"))
+                context.guard(statement)
                 context.migrated(node, f"{short(node.func)} prints: called by the main process only")
 
 
@@ -46,7 +46,7 @@ def _print(context: Context, call: ast.Call) -> None:
     if destination is not None and "stderr" not in ast.unparse(destination.value):
         statement = own_statement(context.plan, call)
         if statement is not None:
-            context.edit(Wrap((statement,), f"if {context.accelerator(call)}.is_main_process:"))
+            context.guard(statement)
             context.migrated(call, "written by the main process only")
         return
     accelerator = context.accelerator(call)

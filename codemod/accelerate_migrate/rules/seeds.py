@@ -8,7 +8,7 @@ from accelerate_migrate.analysis.devices import is_device_flag
 from accelerate_migrate.analysis.library import CUDA_SEEDS
 from accelerate_migrate.analysis.values import Origin, Tensor
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import library_calls, own_statement
+from accelerate_migrate.rules.calls import if_around, library_calls, own_statement
 
 
 def apply(context: Context) -> None:
@@ -23,12 +23,9 @@ def apply(context: Context) -> None:
             context.note(call, f"{short(call)} seeds CUDA alone; left as it is, it does nothing on other devices")
             continue
         context.migrated(call, f"{short(call)}: torch.manual_seed seeds every device")
-        around = context.parent(statement)
-        if isinstance(around, ast.If) and around.body == [statement] and not around.orelse:
-            if is_device_flag(context.plan.training, around.test):
-                context.delete(around)
-                continue
-        context.delete(statement)
+        around = if_around(context.plan, statement)
+        guarded = around is not None and is_device_flag(context.plan.training, around.test)
+        context.delete(around if around is not None and guarded else statement)
     if general and _draws_while_training(context):
         context.note(
             next(iter(general.values())),
