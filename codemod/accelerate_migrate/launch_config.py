@@ -28,9 +28,7 @@ class Inferred:
 DEFAULTS: Mapping[str, Inferred] = {
     "compute_environment": Inferred("LOCAL_MACHINE", None, "default"),
     "debug": Inferred(False, None, "default; true checks the shapes of collectives"),
-    "distributed_type": Inferred(
-        "NO", None, "default: one process; MULTI_GPU, MULTI_CPU, FSDP, DEEPSPEED, … spread it"
-    ),
+    "distributed_type": Inferred("NO", None, "default: one process; MULTI_GPU or MULTI_CPU, with num_processes"),
     "downcast_bf16": Inferred("no", None, "default; TPU only"),
     "enable_cpu_affinity": Inferred(False, None, "default"),
     "gpu_ids": Inferred("all", None, "default"),
@@ -38,7 +36,7 @@ DEFAULTS: Mapping[str, Inferred] = {
     "main_process_ip": Inferred(None, None, "default; needed with several machines"),
     "main_process_port": Inferred(None, None, "default; a free one"),
     "main_training_function": Inferred("main", None, "default; TPU only"),
-    "mixed_precision": Inferred("no", None, "default; no, fp16, bf16 or fp8"),
+    "mixed_precision": Inferred("no", None, "default; no, fp16 or bf16"),
     "num_machines": Inferred(1, None, "default"),
     "num_processes": Inferred(1, None, "default; processes in all, one a GPU"),
     "rdzv_backend": Inferred("static", None, "default"),

@@ -17,7 +17,7 @@ from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.edits import Edit, Insert, Wrap
 from accelerate_migrate.findings import FileResult, Finding, Options, Severity, Status
 from accelerate_migrate.launch_config import Inferred
-from accelerate_migrate.rules import unsupported
+from accelerate_migrate.rules import cuda_calls, unsupported
 from accelerate_migrate.rules.base import Context
 from accelerate_migrate.rules.registry import chosen_rules
 from accelerate_migrate.source import Script, SourceProblem
@@ -87,12 +87,13 @@ def _migrate_file(one: _Parsed, options: Options) -> FileResult:
 
 def _migrate_module(script: Script, module: Module, options: Options) -> FileResult:
     """Migrate one file, with its neighbours on disk as its program."""
-    if _already_migrated(module.tree):
-        return _unchanged(script)
     if b"torch" not in script.data:
         return _unchanged(script, unsupported.notes(module, None, suppress.skipped_lines(script.data)))
     store = Interpreter(Program([module]))
     store.run()
+    if _already_migrated(module.tree):
+        left = cuda_calls.still_there(Training(module, store), suppress.skipped_lines(script.data))
+        return _unchanged(script, left)
     if Training(module, store).backwards:
         unsupported.check(module, store)
     plan = plan_module(module, store)

@@ -180,11 +180,11 @@ class TestConsole:
         assert "src/train.launch.yaml" in text
         assert "src/plain.py" not in text
         assert re.search(r"migrated +1 +migrated +1\n", text)
-        assert text.endswith("1 file would change; nothing is written without --write.\n")
+        assert text.endswith("nothing is written without --write. 1 file refused: see the finding.\n")
         assert "\x1b" not in text
 
     def test_the_last_line_says_what_was_done(self) -> None:
-        assert render("rich", *RESULTS, wrote=True).endswith(b"Migrated 1 file.\n")
+        assert render("rich", *RESULTS, wrote=True).endswith(b"Migrated 1 file. 1 file refused: see the finding.\n")
         assert render("rich", RESULTS[1]) == b"Nothing to migrate in 1 file.\n"
         assert render("rich") == b""
 

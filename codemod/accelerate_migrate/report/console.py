@@ -134,11 +134,14 @@ def _counts(console: Console, report: Report) -> None:
 
 def _last_line(report: Report) -> str:
     changed = report.count(Status.MIGRATED)
+    kept = report.count(Status.REFUSED)
+    refused = f" {_files(kept)} refused: see the finding." if kept else ""
     if not changed:
-        return f"Nothing to migrate in {_files(len(report.results))}."
+        others = len(report.results) - kept
+        return (f"Nothing to migrate in {_files(others)}." if others else "Nothing was migrated.") + refused
     if report.wrote:
-        return f"Migrated {_files(changed)}."
-    return f"{_files(changed)} would change; nothing is written without --write."
+        return f"Migrated {_files(changed)}.{refused}"
+    return f"{_files(changed)} would change; nothing is written without --write.{refused}"
 
 
 def _files(count: int) -> str:

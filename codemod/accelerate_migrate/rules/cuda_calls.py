@@ -6,6 +6,9 @@ import ast
 
 from accelerate_migrate.analysis.devices import is_flag
 from accelerate_migrate.analysis.library import HARMLESS_CUDA, is_cuda_tensor_type
+from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.values import Library
+from accelerate_migrate.findings import Finding, Severity
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_calls, library_names, own_statement
 
@@ -39,9 +42,32 @@ def apply(context: Context) -> None:
 
 
 def _under_flag(context: Context, call: ast.Call) -> bool:
-    return any(
-        isinstance(a, ast.If) and is_flag(context.plan.training, a.test) for a in context.plan.module.ancestors(call)
-    )
+    return _guarded(context.plan.training, call)
+
+
+def _guarded(training: Training, call: ast.Call) -> bool:
+    return any(isinstance(a, ast.If) and is_flag(training, a.test) for a in training.module.ancestors(call))
+
+
+def still_there(training: Training, skipped: frozenset[int]) -> list[Finding]:
+    """What a migrated file still holds that needs CUDA: a person has not acted on it yet."""
+    found = []
+    for node in training.module.walk():
+        if isinstance(node, ast.Constant) and node.value == "CUDA_VISIBLE_DEVICES":
+            message = "CUDA_VISIBLE_DEVICES is set by the launcher (gpu_ids in the launch config); remove it here"
+        elif isinstance(node, ast.Call):
+            names = {a.name for a in training.value(node.func) if isinstance(a, Library)}
+            moves = isinstance(node.func, ast.Attribute) and node.func.attr == "cuda"
+            needs = bool(names) and all(n.startswith("torch.cuda.") for n in names) and not names <= HARMLESS_CUDA
+            if not (moves or needs) or _guarded(training, node):
+                continue
+            message = f"{short(node)} needs CUDA"
+        else:
+            continue
+        if node.lineno not in skipped:
+            end = node.end_lineno or node.lineno
+            found.append(Finding(RULE.code, RULE.name, Severity.MANUAL, node.lineno, node.col_offset + 1, end, message))
+    return found
 
 
 RULE = Rule(
@@ -52,7 +78,7 @@ RULE = Rule(
     "only.",
     before="torch.cuda.set_device(args.gpu)",
     after="",
-    safety="Exact. Calls that do nothing without CUDA are left in silence, those under a test for CUDA as well.",
+    safety="Exact. Calls that do nothing without CUDA get a note; those under a test for CUDA are left in silence.",
     apply=apply,
     order=14,
 )

@@ -178,7 +178,9 @@ def _rewrite(context: Context, call: ast.Call, func: ast.Attribute, dropped: dic
             target = around  # x.cuda() if use_cuda else x
     if call in dropped:
         rest = _without_device(call)
-        context.migrated(call, f"{short(call)}: `prepare` puts it on its device")
+        loss = context.plan.value(owner).sites(Role.LOSS)
+        reason = "it has nothing to move" if loss else "`prepare` puts it on its device"
+        context.migrated(call, f"{short(call)}: {reason}")
         if rest is None:
             context.replace(target, "{0}", owner)
         else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-PRECISIONS = ("no", "fp16", "bf16", "fp8")
+PRECISIONS = ("no", "fp16", "bf16")
 DISTRIBUTED_TYPES = (
     "NO", "MULTI_CPU", "MULTI_GPU", "MULTI_XPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU",
     "MULTI_NEURON", "FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TPU",
@@ -69,9 +69,9 @@ class LaunchConfig:
 
     def check(self, source: str) -> None:
         """Raise ConfigError, naming `source`, for a value that is not allowed or not supported in this version."""
-        self._check_choice(source, "mixed_precision", PRECISIONS)
         if self.mixed_precision == "fp8":
             raise ConfigError(f"{source}: mixed_precision 'fp8' is not supported in this version; use bf16")
+        self._check_choice(source, "mixed_precision", PRECISIONS)
         self._check_choice(source, "distributed_type", DISTRIBUTED_TYPES)
         if self.distributed_type in NOT_YET_TYPES:
             raise ConfigError(

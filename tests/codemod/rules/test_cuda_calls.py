@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from accelerate_migrate.findings import Options, Severity
+from accelerate_migrate.migrate import migrate_program
+from accelerate_migrate.source import Script
 from support.migration import PREPARED, TRAINED, check_migrated
 
 
@@ -86,3 +89,18 @@ def test_a_synchronize_of_ones_own_stays() -> None:
         """,
         TRAINED,
     )
+
+
+def test_what_a_person_must_act_on_is_named_again_in_the_migrated_file() -> None:
+    source = """\
+import torch
+from accelerate_runtime import Accelerator
+accelerator = Accelerator()
+torch.cuda.synchronize()
+if torch.cuda.is_available():
+    torch.cuda.synchronize()
+torch.cuda.empty_cache()
+"""
+    (result,) = migrate_program([Script("train.py", source.encode())], Options())
+    assert result.after is None
+    assert [(f.line, f.code, f.severity) for f in result.findings] == [(4, "AM260", Severity.MANUAL)]
