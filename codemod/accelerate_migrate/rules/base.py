@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis.plan import Plan
-from accelerate_migrate.edits import Delete, Edit, Replace, Wrap
+from accelerate_migrate.edits import Delete, Edit, EditConflict, Replace, Wrap
 from accelerate_migrate.findings import Finding, Options, Severity
 
 
@@ -111,6 +111,17 @@ class Context:
     def guard(self, statement: ast.stmt) -> None:
         """Let only the main process run a statement."""
         self.edit(Wrap((statement,), f"if {self.accelerator(statement)}.is_main_process:"))
+
+    def construct_with(self, argument: str, text: str, needs: str) -> None:
+        """Give the accelerator's creation an argument, for which the name ``needs`` is imported from its package.
+
+        Raises ``EditConflict`` where another rule gave the same argument another value.
+        """
+        if self.constructor.setdefault(argument, text) != text:
+            raise EditConflict(
+                f"the accelerator's `{argument}` is given twice: {self.constructor[argument]} and {text}"
+            )
+        self.imports.add(needs)
 
     def report(self, node: ast.AST, severity: Severity, message: str) -> None:
         """Say something about a place."""

@@ -32,8 +32,9 @@ def apply(context: Context) -> None:
         else:
             context.replace(call, "{0}", call.args[0])
     if found:
-        context.constructor["dataloader_config"] = "DataLoaderConfiguration(split_batches=True)"
-        context.imports.add("DataLoaderConfiguration")
+        context.construct_with(
+            "dataloader_config", "DataLoaderConfiguration(split_batches=True)", needs="DataLoaderConfiguration"
+        )
 
 
 def _only_wraps(statement: ast.stmt, call: ast.Call) -> bool:

@@ -15,8 +15,11 @@ def apply(context: Context) -> None:
     unused = [site for site in sorted(context.plan.prepared, key=lambda s: s.line) if _has_unused_layer(context, site)]
     if not discarded and not unused:
         return
-    context.constructor["kwargs_handlers"] = "[DistributedDataParallelKwargs(find_unused_parameters=True)]"
-    context.imports.add("DistributedDataParallelKwargs")
+    context.construct_with(
+        "kwargs_handlers",
+        "[DistributedDataParallelKwargs(find_unused_parameters=True)]",
+        needs="DistributedDataParallelKwargs",
+    )
     for node in discarded:
         context.migrated(node, "an output of the model is not used: parameters behind it may get no gradient")
     for site in unused:
