@@ -48,7 +48,14 @@ LAUNCH = Code(
     "The tool never overwrites a launch config that differs from what it would write. Remove or rename it to get\n"
     "a new one.",
 )
-OWN_CODES = (INTERNAL, SOURCE, WRITE, LAUNCH)
+UNSUPPORTED = Code(
+    "AM900",
+    "unsupported",
+    "A script that this version cannot migrate safely is left whole, with the reason.",
+    "A migration that trains differently without a word is worse than none. Distributed code made by hand, mixed\n"
+    "precision, trainers whose parts live in objects or other files, and scripts of other frameworks are refused.",
+)
+OWN_CODES = (INTERNAL, SOURCE, WRITE, LAUNCH, UNSUPPORTED)
 
 
 def finding(code: Code, severity: Severity, message: str, line: int = 1) -> Finding:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from accelerate_migrate import codes, launch_config, suppress
-from accelerate_migrate.analysis.homes import Unclear
+from accelerate_migrate import codes, launch_config, suppress, unsupported
 from accelerate_migrate.analysis.interpreter import Interpreter
 from accelerate_migrate.analysis.launch import launch_facts
 from accelerate_migrate.analysis.modules import Module, Program
 from accelerate_migrate.analysis.plan import Plan, plan_module
 from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.edits import Edit, Insert, Wrap
-from accelerate_migrate.findings import FileResult, Finding, Options, Severity, Status
+from accelerate_migrate.findings import FileResult, Finding, Options, Status, Target
 from accelerate_migrate.launch_config import Inferred
-from accelerate_migrate.rules import cuda_calls, unsupported
+from accelerate_migrate.rules import cuda_calls
 from accelerate_migrate.rules.base import Context
 from accelerate_migrate.rules.registry import chosen_rules
 from accelerate_migrate.source import Script, SourceProblem
@@ -26,57 +25,19 @@ from accelerate_migrate.source import Script, SourceProblem
 _WORTH_READING = re.compile(rb"\.backward\b|cuda|DataParallel|init_process_group|\bDDP\b|GradScaler")
 
 
-@dataclass(frozen=True, slots=True)
-class _Parsed:
-    script: Script
-    module: Module
-
-
 def migrate_program(scripts: Sequence[Script], options: Options) -> list[FileResult]:
     """Migrate the files that a run sees together; one result a script, in order. Never raises for a fault in a file."""
-    results: dict[int, FileResult] = {}
-    parsed: dict[int, _Parsed] = {}
-    for index, script in enumerate(scripts):
-        if not _may_concern(script.data) or suppress.skip_file(script.data):
-            results[index] = _unchanged(script)
-            continue
-        try:
-            parsed[index] = _Parsed(script, Module(script.path, script.parse(), script.data))
-        except SourceProblem as problem:
-            results[index] = codes.refused(script.path, script.data, codes.SOURCE, problem.message, problem.line)
-    for index, one in parsed.items():
-        results[index] = _migrate_file(one, options)
-    return [results[index] for index in range(len(scripts))]
+    return [_migrate_file(script, options) for script in scripts]
 
 
-def _may_concern(data: bytes) -> bool:
-    return _WORTH_READING.search(data) is not None
-
-
-def _unchanged(script: Script, findings: Sequence[Finding] = ()) -> FileResult:
-    return FileResult(script.path, Status.UNCHANGED, script.data, findings=tuple(findings), encoding=_encoding(script))
-
-
-def _encoding(script: Script) -> str:
+def _migrate_file(script: Script, options: Options) -> FileResult:
+    if not _WORTH_READING.search(script.data) or suppress.skip_file(script.data):
+        return _unchanged(script)
     try:
-        return script.encoding
-    except SourceProblem:
-        return "utf-8"
-
-
-def _migrate_file(one: _Parsed, options: Options) -> FileResult:
-    script, module = one.script, one.module
-    try:
-        return _migrate_module(script, module, options)
+        return _migrate_module(script, Module(script.path, script.parse(), script.data), options)
     except Unclear as unclear:
-        rule = unsupported.RULE
-        node = unclear.node
-        end = getattr(node, "end_lineno", None) or unclear.line
-        column = getattr(node, "col_offset", 0) + 1
-        said = Finding(
-            rule.code, rule.name, Severity.REFUSED, unclear.line, column, end, f"not migrated: {unclear.message}"
-        )
-        return FileResult(script.path, Status.REFUSED, script.data, findings=(said,), encoding=_encoding(script))
+        why = (unsupported.refusal(unclear),)
+        return FileResult(script.path, Status.REFUSED, script.data, findings=why, encoding=_encoding(script))
     except SourceProblem as problem:
         return codes.refused(script.path, script.data, codes.SOURCE, problem.message, problem.line)
     except RecursionError:
@@ -117,6 +78,17 @@ def _migrate_module(script: Script, module: Module, options: Options) -> FileRes
     )
 
 
+def _unchanged(script: Script, findings: Sequence[Finding] = ()) -> FileResult:
+    return FileResult(script.path, Status.UNCHANGED, script.data, findings=tuple(findings), encoding=_encoding(script))
+
+
+def _encoding(script: Script) -> str:
+    try:
+        return script.encoding
+    except SourceProblem:
+        return "utf-8"
+
+
 def _apply(script: Script, module: Module, context: Context) -> bytes:
     from accelerate_migrate.edit import guard  # libcst, only for files that change
     from accelerate_migrate.edit.apply import RoundTripError, apply_edits
@@ -151,17 +123,13 @@ def _joined(module: Module, edits: Sequence[Edit]) -> list[Edit]:
 
 def _already_migrated(tree: ast.Module) -> bool:
     """Whether a file imports the accelerator: a second run changes nothing."""
+    imported: list[str] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
-            "accelerate",
-            "accelerate_runtime",
-        ):
-            return True
-        if isinstance(node, ast.Import) and any(
-            a.name.split(".")[0] in ("accelerate", "accelerate_runtime") for a in node.names
-        ):
-            return True
-    return False
+        if isinstance(node, ast.ImportFrom):
+            imported.append(node.module or "")
+        elif isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+    return not {target.module for target in Target}.isdisjoint(name.split(".")[0] for name in imported)
 
 
 def _inferred(plan: Plan) -> dict[str, Inferred]:

@@ -9,21 +9,12 @@ from dataclasses import dataclass
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import Batches, Const, Object, Role, Site, flatten
 
 _ORDER = {Role.MODEL: 0, Role.OPTIMIZER: 1, Role.LOADER: 2, Role.SCHEDULER: 3}
 _SET_UP = (Role.SCHEDULER, Role.LOADER)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-
-
-class Unclear(Exception):
-    """The file cannot be migrated safely; says why, for a person, and where."""
-
-    def __init__(self, message: str, node: ast.AST | None = None, line: int = 1) -> None:
-        super().__init__(message)
-        self.message = message
-        self.line: int = getattr(node, "lineno", line)
-        self.node = node
 
 
 @dataclass(frozen=True, eq=False)

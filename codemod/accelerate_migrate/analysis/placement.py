@@ -8,10 +8,11 @@ from functools import cached_property
 from itertools import groupby
 
 from accelerate_migrate.analysis.devices import DeviceDefinition, branch_choice, guarded_choice
-from accelerate_migrate.analysis.homes import Group, Unclear
+from accelerate_migrate.analysis.homes import Group
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.scopes import parameters
 from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import FunctionRef, is_device
 
 NAME = "accelerator"

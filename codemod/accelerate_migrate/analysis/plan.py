@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from accelerate_migrate.analysis import evaluation
 from accelerate_migrate.analysis.devices import DeviceDefinition, find_definitions
 from accelerate_migrate.analysis.evaluation import Evaluations
-from accelerate_migrate.analysis.homes import Group, Home, Unclear, check_aliases, find_homes, group_homes
+from accelerate_migrate.analysis.homes import Group, Home, check_aliases, find_homes, group_homes
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.placement import Placement, place
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import Role, Site, Value
 
 

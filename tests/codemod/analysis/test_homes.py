@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelerate_migrate.analysis.homes import Unclear
+from accelerate_migrate.analysis.unclear import Unclear
 from support.facts import plan_of
 
 HEAD = """\

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.homes import Unclear
 from accelerate_migrate.analysis.library import foreign, is_cuda_tensor_type
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.store import Store
+from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import BOTTOM, Library
+from accelerate_migrate.codes import UNSUPPORTED
 from accelerate_migrate.findings import Finding, Severity
-from accelerate_migrate.rules.base import Context, Rule
 
 _ASKS_ONLY = frozenset({"torch.distributed.is_available", "torch.distributed.is_initialized"})
 
@@ -51,25 +51,16 @@ def notes(module: Module, store: Store | None, skipped: frozenset[int]) -> list[
             message = f"uses {machinery} in a file that does not train by itself; not migrated"
         else:
             continue
-        end = node.end_lineno or node.lineno
-        key = (node.lineno, node.col_offset)
-        found[key] = Finding(RULE.code, RULE.name, Severity.NOTE, node.lineno, node.col_offset + 1, end, message)
+        found[node.lineno, node.col_offset] = _finding(node, Severity.NOTE, message, node.lineno)
     return [found[key] for key in sorted(found)]
 
 
-def apply(context: Context) -> None:
-    """The refusals are made before any rule runs."""
+def refusal(unclear: Unclear) -> Finding:
+    """The finding of a file that is left whole."""
+    return _finding(unclear.node, Severity.REFUSED, f"not migrated: {unclear.message}", unclear.line)
 
 
-RULE = Rule(
-    code="AM900",
-    name="unsupported",
-    summary="A script that this version cannot migrate safely is left whole, with the reason.",
-    why="A migration that trains differently without a word is worse than none. Distributed code made by hand, mixed "
-    "precision, trainers whose parts live in objects or other files, and scripts of other frameworks are refused.",
-    before="scaler = torch.cuda.amp.GradScaler()",
-    after="scaler = torch.cuda.amp.GradScaler()",
-    safety="Nothing is changed.",
-    apply=apply,
-    order=1,
-)
+def _finding(node: ast.AST | None, severity: Severity, message: str, line: int) -> Finding:
+    column = getattr(node, "col_offset", 0) + 1
+    end = getattr(node, "end_lineno", None) or line
+    return Finding(UNSUPPORTED.code, UNSUPPORTED.name, severity, line, column, end, message)
