@@ -6,9 +6,9 @@ import ast
 from collections.abc import Callable
 
 from accelerate_migrate.analysis import tensors
+from accelerate_migrate.analysis.calls import Calls
 from accelerate_migrate.analysis.frames import Frame
 from accelerate_migrate.analysis.library import canonical
-from accelerate_migrate.analysis.library_calls import LibraryCalls
 from accelerate_migrate.analysis.methods import root_sites
 from accelerate_migrate.analysis.scopes import is_decorated
 from accelerate_migrate.analysis.values import (
@@ -43,7 +43,7 @@ from accelerate_migrate.analysis.values import (
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
-class Expressions(LibraryCalls):
+class Expressions(Calls):
     """Evaluates expressions; each node keeps the join of its values over all contexts."""
 
     def expression(self, node: ast.expr, frame: Frame) -> Value:

@@ -35,7 +35,7 @@ from accelerate_migrate.analysis.values import (
 )
 
 if TYPE_CHECKING:
-    from accelerate_migrate.analysis.library_calls import LibraryCalls
+    from accelerate_migrate.analysis.calls import Calls
 
 
 def root_sites(one: Value) -> frozenset[Site]:
@@ -59,12 +59,12 @@ def owned_models(arguments: Iterable[Value]) -> frozenset[Site]:
     return frozenset(found)
 
 
-def call_method(calls: LibraryCalls, method: Bound, node: ast.Call, given: Arguments, frame: Frame) -> Value:
+def call_method(calls: Calls, method: Bound, node: ast.Call, given: Arguments, frame: Frame) -> Value:
     """What ``owner.name(...)`` may return."""
     return join(_call_on(calls, atom, method, node, given, frame) for atom in method.owner) or ANY
 
 
-def _call_on(calls: LibraryCalls, atom: Atom, method: Bound, node: ast.Call, given: Arguments, frame: Frame) -> Value:
+def _call_on(calls: Calls, atom: Atom, method: Bound, node: ast.Call, given: Arguments, frame: Frame) -> Value:
     name = method.name
     if isinstance(atom, Object):
         return _object_method(atom, name)
@@ -81,14 +81,14 @@ def _call_on(calls: LibraryCalls, atom: Atom, method: Bound, node: ast.Call, giv
     if atom is UNKNOWN and name in ("parameters", "named_parameters"):
         return value(Parameters(frozenset()), UNKNOWN)
     if name == "add_argument":
-        _remember_device_flag(calls, node, given, frame)
+        _remember_device_flag(calls, given, frame)
     tensor = tensors.combined(given.all())
     if atom is UNKNOWN and tensor is not None and tensor.origin not in (Origin.FRESH, Origin.ARRAY):
         return value(Tensor(Origin.OTHER, loaders=tensor.loaders, models=tensor.models), UNKNOWN)
     return ANY
 
 
-def _remember_device_flag(calls: LibraryCalls, node: ast.Call, given: Arguments, frame: Frame) -> None:
+def _remember_device_flag(calls: Calls, given: Arguments, frame: Frame) -> None:
     """``add_argument("--device", default="cuda")``: whatever ``parse_args`` returns has a device under that name."""
     default = given.keywords.get("default", BOTTOM)
     flags = [v.const() for v in given.positional]
@@ -128,9 +128,7 @@ def _part_method(part: Bound, name: str, given: Arguments) -> Value:
     return ANY
 
 
-def _sequence_method(
-    calls: LibraryCalls, atom: Sequence_, name: str, node: ast.Call, given: Arguments, frame: Frame
-) -> Value:
+def _sequence_method(calls: Calls, atom: Sequence_, name: str, node: ast.Call, given: Arguments, frame: Frame) -> Value:
     held = join(atom.held)
     if name in ("append", "extend", "insert") and given.positional:
         added = element(given.positional[0]) if name == "extend" else given.positional[-1]
@@ -141,9 +139,7 @@ def _sequence_method(
     return held if name == "pop" else ANY
 
 
-def _mapping_method(
-    calls: LibraryCalls, atom: Mapping_, name: str, node: ast.Call, given: Arguments, frame: Frame
-) -> Value:
+def _mapping_method(calls: Calls, atom: Mapping_, name: str, node: ast.Call, given: Arguments, frame: Frame) -> Value:
     held = join(atom.held)
     if name == "items":
         return value(Sequence_((), sequence([ANY, held])))

@@ -113,12 +113,12 @@ def _spelled(context: Context, node: ast.expr) -> None:
 
 
 def _replace_name(context: Context, node: ast.Name) -> None:
-    call = _call_that_takes_accelerator(context, node)
-    if call is not None:
-        name, keyword = call
+    passed = _call_that_takes_accelerator(context, node)
+    if passed is not None:
+        call, keyword = passed
         context.replace(node, context.accelerator(node))
         if keyword is not None and keyword.arg != NAME:
-            context.edit(RenameKeyword(name, keyword, NAME))
+            context.edit(RenameKeyword(call, keyword, NAME))
         return
     parent = context.parent(node)
     as_text = isinstance(parent, (ast.BinOp, ast.Subscript)) or (
@@ -130,7 +130,7 @@ def _replace_name(context: Context, node: ast.Name) -> None:
 
 
 def _call_that_takes_accelerator(context: Context, node: ast.Name) -> tuple[ast.Call, ast.keyword | None] | None:
-    """The call that passes this device on to a function which now takes the accelerator."""
+    """The call that passes this device on to a function which now takes the accelerator, and the keyword if any."""
     parent = context.parent(node)
     keyword = parent if isinstance(parent, ast.keyword) else None
     call = context.parent(parent) if keyword is not None else parent

@@ -19,10 +19,7 @@ def apply(context: Context) -> None:
         if names == {"builtins.print"}:
             _print(context, call)
         elif names == {"sys.stdout.write"} and context.has_accelerator(call):
-            statement = own_statement(context.plan, call)
-            if statement is not None:
-                context.guard(statement)
-                context.migrated(call, "written by the main process only")
+            _write_once(context, call)
         elif names <= PROGRESS_BARS and keyword(call, "disable") is None and context.has_accelerator(call):
             accelerator = context.accelerator(call)
             context.edit(AddArgument(call, f"not {accelerator}.is_local_main_process", name="disable"))
@@ -44,14 +41,18 @@ def _print(context: Context, call: ast.Call) -> None:
         return
     destination = keyword(call, "file")
     if destination is not None and "stderr" not in ast.unparse(destination.value):
-        statement = own_statement(context.plan, call)
-        if statement is not None:
-            context.guard(statement)
-            context.migrated(call, "written by the main process only")
+        _write_once(context, call)
         return
     accelerator = context.accelerator(call)
     context.replace(call.func, f"{accelerator}.print")
     context.migrated(call, f"print -> {accelerator}.print")
+
+
+def _write_once(context: Context, call: ast.Call) -> None:
+    statement = own_statement(context.plan, call)
+    if statement is not None:
+        context.guard(statement)
+        context.migrated(call, "written by the main process only")
 
 
 def _runs_in_every_process(context: Context, call: ast.Call) -> bool:

@@ -40,7 +40,7 @@ from accelerate_migrate.analysis.values import (
 )
 
 
-class LibraryCalls(Store):
+class Calls(Store):
     """Evaluates calls. Statements and expressions are evaluated by the classes that build on this one."""
 
     @abstractmethod
@@ -102,7 +102,7 @@ class LibraryCalls(Store):
             elif isinstance(atom, Library):
                 results.append(self.call_library(atom.name, node, given, frame))
             elif isinstance(atom, Object):
-                results.append(self.call_object(atom, node, given, frame))
+                results.append(self.call_object(atom, node, given))
             elif isinstance(atom, Bound):
                 results.append(call_method(self, atom, node, given, frame))
             elif atom is UNKNOWN:
@@ -113,8 +113,8 @@ class LibraryCalls(Store):
 
     # ---- objects that are called
 
-    def call_object(self, atom: Object, node: ast.Call, given: Arguments, frame: Frame) -> Value:
-        """What calling a model or a loss returns."""
+    def call_object(self, atom: Object, node: ast.Call, given: Arguments) -> Value:
+        """What calling a model, a loss or another object returns."""
         details = self.details[atom.site]
         if atom.site.role is Role.LOSS:
             return tensors.loss(details.reduction, given.all())
