@@ -14,11 +14,10 @@ from accelerate_migrate.analysis.plan import Plan, plan_module
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.edits import Edit, Insert, Wrap
-from accelerate_migrate.findings import FileResult, Finding, Options, Status, Target
+from accelerate_migrate.findings import FileResult, Finding, Options, Severity, Status, Target
 from accelerate_migrate.launch_config import Inferred
-from accelerate_migrate.rules import cuda_calls
 from accelerate_migrate.rules.base import Context
-from accelerate_migrate.rules.registry import chosen_rules
+from accelerate_migrate.rules.registry import all_rules, chosen_rules
 from accelerate_migrate.source import Script, SourceProblem
 
 # What a file must mention for any rule to act on it or to have something to say (tier 0).
@@ -53,8 +52,7 @@ def _migrate_module(script: Script, module: Module, options: Options) -> FileRes
     store = Interpreter(Program([module]))
     store.run()
     if _already_migrated(module.tree):
-        left = cuda_calls.still_there(Training(module, store), suppress.skipped_lines(script.data))
-        return _unchanged(script, left)
+        return _unchanged(script, _remaining(Training(module, store), suppress.skipped_lines(script.data)))
     if Training(module, store).backwards:
         unsupported.check(module, store)
     plan = plan_module(module, store)
@@ -87,6 +85,18 @@ def _encoding(script: Script) -> str:
         return script.encoding
     except SourceProblem:
         return "utf-8"
+
+
+def _remaining(training: Training, skipped: frozenset[int]) -> list[Finding]:
+    """What a migrated file still asks of a person, by every rule that knows."""
+    found: list[Finding] = []
+    for rule in all_rules():
+        for node, message in rule.remaining(training) if rule.remaining is not None else ():
+            line = getattr(node, "lineno", 1)
+            column, end = getattr(node, "col_offset", 0) + 1, getattr(node, "end_lineno", None) or line
+            if line not in skipped:
+                found.append(Finding(rule.code, rule.name, Severity.MANUAL, line, column, end, message))
+    return found
 
 
 def _apply(script: Script, module: Module, context: Context) -> bytes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis.plan import Plan
+from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.edits import Delete, Edit, EditConflict, Replace, Wrap
 from accelerate_migrate.findings import Finding, Options, Severity
 
@@ -16,6 +17,7 @@ class Rule:
     """One kind of rewrite. ``order`` decides when it looks: a rule that removes code goes before those that change it.
 
     An ``essential`` rule takes part whenever the file changes at all: without it the others would be wrong.
+    ``remaining`` gives the places of a file migrated before on which a person has not acted yet, and why they must.
     """
 
     code: str
@@ -28,6 +30,7 @@ class Rule:
     apply: Callable[[Context], None]
     order: int = 50
     essential: bool = False
+    remaining: Callable[[Training], Iterable[tuple[ast.AST, str]]] | None = None
 
     def explain(self) -> str:
         """The rule's page, as Markdown."""

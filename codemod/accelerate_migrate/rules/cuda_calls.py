@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 
 from accelerate_migrate.analysis.devices import is_flag
 from accelerate_migrate.analysis.library import HARMLESS_CUDA, is_cuda_tensor_type
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Library
-from accelerate_migrate.findings import Finding, Severity
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_calls, library_names, own_statement
+
+_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES is set by the launcher (gpu_ids in the launch config); remove it here"
 
 
 def apply(context: Context) -> None:
     """Drop ``set_device``; name the other calls."""
     for call, names in library_calls(context.plan):
-        if not all(n.startswith("torch.cuda.") for n in names) or not context.may_change(call):
+        if not _is_of_cuda(names) or not context.may_change(call):
             continue
         if names <= HARMLESS_CUDA:
             if own_statement(context.plan, call) is not None:
@@ -26,7 +28,7 @@ def apply(context: Context) -> None:
         if names == {"torch.cuda.set_device"} and statement is not None:
             context.migrated(call, f"{short(call)}: the accelerator sets its process's device")
             context.delete(statement)
-        elif not _under_flag(context, call):
+        elif not _under_flag(context.plan.training, call):
             context.manual(call, f"{short(call)} needs CUDA; left as it is")
     for node in context.plan.module.walk():
         if isinstance(node, ast.Attribute) and not isinstance(context.parent(node), ast.Call):
@@ -36,38 +38,27 @@ def apply(context: Context) -> None:
                     f"{short(node)} as a type ties this script to CUDA: on other accelerators it makes CPU tensors",
                 )
         if isinstance(node, ast.Constant) and node.value == "CUDA_VISIBLE_DEVICES":
-            context.manual(
-                node, "CUDA_VISIBLE_DEVICES is set by the launcher (gpu_ids in the launch config); remove it here"
-            )
+            context.manual(node, _VISIBLE_DEVICES)
 
 
-def _under_flag(context: Context, call: ast.Call) -> bool:
-    return _guarded(context.plan.training, call)
-
-
-def _guarded(training: Training, call: ast.Call) -> bool:
-    return any(isinstance(a, ast.If) and is_flag(training, a.test) for a in training.module.ancestors(call))
-
-
-def still_there(training: Training, skipped: frozenset[int]) -> list[Finding]:
-    """What a migrated file still holds that needs CUDA: a person has not acted on it yet."""
-    found = []
+def remaining(training: Training) -> Iterator[tuple[ast.AST, str]]:
+    """What a migrated file still holds that needs CUDA, and why: a person has not acted on it yet."""
     for node in training.module.walk():
         if isinstance(node, ast.Constant) and node.value == "CUDA_VISIBLE_DEVICES":
-            message = "CUDA_VISIBLE_DEVICES is set by the launcher (gpu_ids in the launch config); remove it here"
-        elif isinstance(node, ast.Call):
+            yield node, _VISIBLE_DEVICES
+        elif isinstance(node, ast.Call) and not _under_flag(training, node):
             names = {a.name for a in training.value(node.func) if isinstance(a, Library)}
             moves = isinstance(node.func, ast.Attribute) and node.func.attr == "cuda"
-            needs = bool(names) and all(n.startswith("torch.cuda.") for n in names) and not names <= HARMLESS_CUDA
-            if not (moves or needs) or _guarded(training, node):
-                continue
-            message = f"{short(node)} needs CUDA"
-        else:
-            continue
-        if node.lineno not in skipped:
-            end = node.end_lineno or node.lineno
-            found.append(Finding(RULE.code, RULE.name, Severity.MANUAL, node.lineno, node.col_offset + 1, end, message))
-    return found
+            if moves or (names and _is_of_cuda(names) and not names <= HARMLESS_CUDA):
+                yield node, f"{short(node)} needs CUDA"
+
+
+def _is_of_cuda(names: Iterable[str]) -> bool:
+    return all(name.startswith("torch.cuda.") for name in names)
+
+
+def _under_flag(training: Training, call: ast.Call) -> bool:
+    return any(isinstance(a, ast.If) and is_flag(training, a.test) for a in training.module.ancestors(call))
 
 
 RULE = Rule(
@@ -80,5 +71,6 @@ RULE = Rule(
     after="",
     safety="Exact. Calls that do nothing without CUDA get a note; those under a test for CUDA are left in silence.",
     apply=apply,
+    remaining=remaining,
     order=14,
 )
