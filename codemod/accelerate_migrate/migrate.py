@@ -33,9 +33,10 @@ def _migrate_file(script: Script, options: Options) -> FileResult:
     if not _WORTH_READING.search(script.data) or suppress.skip_file(script.data):
         return _unchanged(script)
     try:
-        return _migrate_module(script, Module(script.path, script.parse(), script.data), options)
+        module = Module(script.path, script.parse(), script.data)
+        return _migrate_module(script, module, options)
     except Unclear as unclear:
-        why = (unsupported.refusal(unclear),)
+        why = (unsupported.refusal(module, unclear),)
         return FileResult(script.path, Status.REFUSED, script.data, findings=why, encoding=_encoding(script))
     except SourceProblem as problem:
         return codes.refused(script.path, script.data, codes.SOURCE, problem.message, problem.line)
@@ -93,7 +94,7 @@ def _remaining(training: Training, skipped: frozenset[int]) -> list[Finding]:
     for rule in all_rules():
         for node, message in rule.remaining(training) if rule.remaining is not None else ():
             line = getattr(node, "lineno", 1)
-            column, end = getattr(node, "col_offset", 0) + 1, getattr(node, "end_lineno", None) or line
+            column, end = training.module.column(node), getattr(node, "end_lineno", None) or line
             if line not in skipped:
                 found.append(Finding(rule.code, rule.name, Severity.MANUAL, line, column, end, message))
     return found

@@ -51,16 +51,16 @@ def notes(module: Module, store: Store | None, skipped: frozenset[int]) -> list[
             message = f"uses {machinery} in a file that does not train by itself; not migrated"
         else:
             continue
-        found[node.lineno, node.col_offset] = _finding(node, Severity.NOTE, message, node.lineno)
+        found[node.lineno, node.col_offset] = _finding(module, node, Severity.NOTE, message, node.lineno)
     return [found[key] for key in sorted(found)]
 
 
-def refusal(unclear: Unclear) -> Finding:
+def refusal(module: Module, unclear: Unclear) -> Finding:
     """The finding of a file that is left whole."""
-    return _finding(unclear.node, Severity.REFUSED, f"not migrated: {unclear.message}", unclear.line)
+    return _finding(module, unclear.node, Severity.REFUSED, f"not migrated: {unclear.message}", unclear.line)
 
 
-def _finding(node: ast.AST | None, severity: Severity, message: str, line: int) -> Finding:
-    column = getattr(node, "col_offset", 0) + 1
+def _finding(module: Module, node: ast.AST | None, severity: Severity, message: str, line: int) -> Finding:
+    column = module.column(node) if node is not None else 1
     end = getattr(node, "end_lineno", None) or line
     return Finding(UNSUPPORTED.code, UNSUPPORTED.name, severity, line, column, end, message)

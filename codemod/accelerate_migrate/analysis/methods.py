@@ -14,7 +14,6 @@ from accelerate_migrate.analysis.values import (
     UNKNOWN,
     Atom,
     Bound,
-    DeviceValue,
     Loaded,
     Mapping_,
     Object,
@@ -96,7 +95,7 @@ def _remember_device_flag(calls: Calls, given: Arguments, frame: Frame) -> None:
         return
     for flag in flags:
         if isinstance(flag, str) and flag.startswith("--"):
-            calls.device_flags[frame.module, flag.lstrip("-").replace("-", "_")] = value(DeviceValue(is_string=True))
+            calls.remember_device_flag(frame.module, flag.lstrip("-").replace("-", "_"))
 
 
 def _object_method(atom: Object, name: str) -> Value:

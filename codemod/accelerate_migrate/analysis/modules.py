@@ -61,6 +61,12 @@ class Module:
         """The lines of the file, without their ends."""
         return self.data.splitlines()
 
+    def column(self, node: ast.AST) -> int:
+        """The column of a node, in characters, from 1 (``ast`` counts bytes, from 0)."""
+        line, offset = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        prefix = self.lines[line - 1][:offset] if line <= len(self.lines) else b""
+        return len(prefix.decode("utf-8", "replace")) + 1
+
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The parent of every node."""

@@ -14,6 +14,7 @@ from accelerate_migrate.analysis.values import (
     BOTTOM,
     ClassRef,
     Details,
+    DeviceValue,
     FunctionRef,
     Library,
     Role,
@@ -131,6 +132,12 @@ class Store:
         """What was stored under ``args.name`` on an object of which nothing else is known."""
         known = self._attributes.get((module.path, text))
         return known if known is not None else self.device_flags.get((module, text.rsplit(".", 1)[-1]))
+
+    def remember_device_flag(self, module: Module, name: str) -> None:
+        """Note that the parsed arguments of a module have a device under this name."""
+        if (module, name) not in self.device_flags:
+            self.device_flags[module, name] = value(DeviceValue(is_string=True))
+            self.grew = True
 
     def remember_attribute(self, module: Module, text: str, one: Value) -> None:
         """Join a value into ``args.name`` of an object of which nothing else is known."""

@@ -136,18 +136,11 @@ class Context:
                 self._rule.name,
                 severity,
                 line,
-                self._column(node) + 1,
+                self.plan.module.column(node),
                 getattr(node, "end_lineno", None) or line,
                 message,
             )
         )
-
-    def _column(self, node: ast.AST) -> int:
-        offset = getattr(node, "col_offset", 0)
-        lines = self.plan.module.lines
-        line = getattr(node, "lineno", 1)
-        prefix = lines[line - 1][:offset] if line <= len(lines) else b""
-        return len(prefix.decode("utf-8", "replace"))
 
     def migrated(self, node: ast.AST, message: str) -> None:
         """Say that a place was changed and the promises hold."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.values import Site
 from accelerate_migrate.edits import Insert
 from accelerate_migrate.rules.base import Context, Rule
 from accelerate_migrate.rules.layout import rebinding
@@ -18,7 +19,7 @@ def apply(context: Context) -> None:
         names = ", ".join(f"`{home.name}`" for home in group.homes)
         context.migrated(group.anchor, f"prepared here: {names}")
     for site, reason in sorted(context.plan.evaluations.whole.items(), key=lambda item: item[0].line):
-        node = _made_at(context, site.line, site.column)
+        node = _place_of(context, site)
         context.review(
             node,
             "this loader is not prepared: every process evaluates all of it, because its loop cannot be run on "
@@ -32,11 +33,13 @@ def apply(context: Context) -> None:
         )
 
 
-def _made_at(context: Context, line: int, column: int) -> ast.AST:
-    for node in context.plan.module.walk():
-        if isinstance(node, ast.Call) and (node.lineno, node.col_offset) == (line, column):
-            return node
-    return context.plan.module.tree
+def _place_of(context: Context, site: Site) -> ast.AST:
+    """The call that makes a loader, or the first loop over it where another file makes it."""
+    if site.path == context.plan.module.path:
+        for node in context.plan.module.walk():
+            if isinstance(node, ast.Call) and (node.lineno, node.col_offset) == (site.line, site.column):
+                return node
+    return next(loop.node for loop in context.plan.training.loops if site in loop.loaders)
 
 
 RULE = Rule(
