@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from accelerate_migrate.findings import Target
 from accelerate_migrate.verify.compare import compare, in_step, losses, one_process_view
 from accelerate_migrate.verify.run import Run
 from support.cases import CASES, Case
@@ -55,6 +56,18 @@ def test_one_process_is_bit_identical(trained: Trained) -> None:
         assert result.events > 0
         assert result.identical, result
         assert after.stdout == before.stdout
+
+
+def test_under_accelerate_it_trains_the_same(trained: Trained, tmp_path: Path) -> None:
+    """With ``--target accelerate`` the result runs under Accelerate itself, bit for bit as the original."""
+    result = trained.case.migrate(Target.ACCELERATE)
+    assert result.after is not None
+    script = tmp_path / "train.py"
+    script.write_bytes(result.after)
+    for before, after in zip(trained.before, train(script, trained.case.one.runs), strict=True):
+        compared = compare(before.traces[0], after.traces[0])
+        assert compared.events > 0
+        assert compared.identical, compared
 
 
 def test_saved_files_are_the_same(trained: Trained) -> None:
