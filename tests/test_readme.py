@@ -4,7 +4,6 @@
 <!-- check: make -->        targets of the Makefile
 <!-- check: install -->     pip commands that install this project; its extras exist
 <!-- check: diff NAME -->   the whole diff of a fixture (``pytest --update-fixtures`` fills it in)
-<!-- check: part FILE -->   lines that stand like this in a file of the repository
 <!-- check: unchanged -->   code in which the tool changes nothing
 """
 
@@ -67,7 +66,7 @@ def each(*checks: str) -> pytest.MarkDecorator:
 
 
 def test_every_block_says_how_it_is_checked() -> None:
-    known = {"runs", "make", "install", "diff", "part", "unchanged"}
+    known = {"runs", "make", "install", "diff", "unchanged"}
     assert [block for block in blocks() if block.check.split(" ")[0] not in known] == []
     assert README.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks())
 
@@ -120,11 +119,6 @@ def test_diff(block: Block, update_fixtures: bool) -> None:
         README.write_text(page.replace(f"{head}{block.text}```", f"{head}{text}```"), encoding="utf-8")
     else:
         assert block.text == text
-
-
-@each("part")
-def test_part(block: Block) -> None:
-    assert block.text in (ROOT / block.check.split(" ")[1]).read_text(encoding="utf-8")
 
 
 @each("unchanged")
