@@ -155,4 +155,4 @@ def test_torchrun_forms_one_group_on_the_cpu(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
     got = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert got.returncode == 0, got.stderr
-    assert got.stdout.splitlines() == ["[0, 1]"] * 2
+    assert got.stdout.count("[0, 1]") == 2, got.stdout  # from both, whose lines may run into each other
