@@ -127,7 +127,19 @@ def find_definitions(training: Training) -> list[DeviceDefinition]:
             assert node.value is not None
             cpu = _choice_as_cpu(training, node.value)
             found.append(DeviceDefinition(node, frozenset(_targets(node)), cpu, module.function(node)))
-    return sorted(found, key=lambda d: d.statement.lineno)
+    moves = any(isinstance(node, ast.Attribute) and node.attr == "cuda" for node in module.walk())
+    chosen = [d for d in found if not (_is_only_cpu(training, d) and (moves or _has_other_target(d, found)))]
+    return sorted(chosen, key=lambda d: d.statement.lineno)
+
+
+def _is_only_cpu(training: Training, definition: DeviceDefinition) -> bool:
+    """``host = torch.device("cpu")``: where the script has another device too, this one only brings things back."""
+    value = getattr(definition.statement, "value", None)
+    return value is not None and spelled_kinds(training.value(value)) == {"cpu"}
+
+
+def _has_other_target(definition: DeviceDefinition, found: list[DeviceDefinition]) -> bool:
+    return any(other.targets != definition.targets for other in found)
 
 
 def guarded_choice(training: Training) -> tuple[str | None, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move
+from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move, spelled_kinds
 from accelerate_migrate.analysis.values import Atom, Object, Origin, Role, Tensor, flatten, is_device
 from accelerate_migrate.edits import Unwrap
 from accelerate_migrate.rules.base import Context, Rule, short
@@ -42,11 +42,7 @@ def _is_move(context: Context, call: ast.Call, func: ast.Attribute) -> bool:
     if target is None:
         return False
     one = context.plan.value(target)
-    return is_device(one) and not _is_cpu(target)
-
-
-def _is_cpu(target: ast.expr) -> bool:
-    return ast.unparse(target) in ("'cpu'", "torch.device('cpu')")
+    return is_device(one) and spelled_kinds(one) != {"cpu"}
 
 
 def _target(call: ast.Call) -> ast.expr | None:
@@ -78,7 +74,7 @@ def _is_moved_by_prepare(context: Context, atom: Atom) -> bool:
 def _goes_to_cpu(context: Context, model: Object) -> bool:
     """Whether the script moves this model to the CPU at times: then it also moves it back."""
     for call, func in method_calls(context.plan, "cpu", "to"):
-        back = func.attr == "cpu" or any(_is_cpu(a) for a in call.args)
+        back = func.attr == "cpu" or any(spelled_kinds(context.plan.value(a)) == {"cpu"} for a in call.args)
         if back and model.site in context.plan.value(func.value).sites() and context.may_change(call):
             return True
     return False

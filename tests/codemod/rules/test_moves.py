@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from accelerate_migrate.findings import Options
+from accelerate_migrate.migrate import migrate_program
+from accelerate_migrate.source import Script
 from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated
 
 
@@ -346,3 +349,27 @@ def test_a_model_that_visits_the_cpu_comes_back() -> None:
         +    model.to(accelerator.device)
         """,
     )
+
+
+def test_a_variable_for_the_cpu_beside_cuda_brings_things_back_and_stays() -> None:
+    source = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+host = torch.device("cpu")
+model = nn.Linear(2, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(torch.randn(8, 2), batch_size=4)
+for x in loader:
+    loss = model(x.cuda()).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    kept = x.to(host)
+"""
+    (result,) = migrate_program([Script("train.py", source.encode())], Options())
+    after = result.text_after()
+    assert "accelerator = Accelerator()\n" in after
+    assert 'host = torch.device("cpu")\n' in after
+    assert "    kept = x.to(host)\n" in after
+    assert "loss = model(x).mean()" in after
