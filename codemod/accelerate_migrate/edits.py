@@ -119,10 +119,14 @@ class RenameKeyword:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AddImport:
-    """Make ``from module import name`` hold at the top of the file; names of one module share one line."""
+    """Make ``from module import name`` hold at the top of a file; names of one module share one line.
+
+    ``tree`` says which file, where there are several.
+    """
 
     module: str
     name: str
+    tree: ast.Module | None = None
 
 
 Edit: TypeAlias = (
@@ -139,3 +143,20 @@ Edit: TypeAlias = (
     | RenameKeyword
     | AddImport
 )
+
+
+def place_of(edit: Edit) -> ast.AST | None:
+    """A node of the file that an edit changes; ``None`` where it does not say."""
+    match edit:
+        case Replace() | ReplaceStatement() | Delete() | Unwrap():
+            return edit.node
+        case Insert():
+            return edit.anchor
+        case Wrap():
+            return edit.statements[0]
+        case AddParameter() | RenameParameter():
+            return edit.function
+        case AddArgument() | RemoveArgument() | RenameKeyword():
+            return edit.call
+        case AddImport():
+            return edit.tree

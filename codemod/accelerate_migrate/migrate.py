@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from accelerate_migrate import codes, launch_config, suppress, unsupported
+from accelerate_migrate.analysis.components import components
 from accelerate_migrate.analysis.interpreter import Interpreter
-from accelerate_migrate.analysis.launch import launch_facts
-from accelerate_migrate.analysis.modules import Module, Program
-from accelerate_migrate.analysis.plan import Plan, plan_module
-from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.launch import entries, launch_facts
+from accelerate_migrate.analysis.modules import Files, Module, Program
+from accelerate_migrate.analysis.plan import Plan, plan_training
+from accelerate_migrate.analysis.training import Training, is_accelerator
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.edits import Edit, Insert, Wrap
+from accelerate_migrate.analysis.units import Unit, find_units, unit_of
+from accelerate_migrate.edits import Edit, place_of
 from accelerate_migrate.findings import FileResult, Finding, Options, Severity, Status, Target
 from accelerate_migrate.launch_config import Inferred
 from accelerate_migrate.rules.base import Context
@@ -26,55 +31,168 @@ _WORTH_READING = re.compile(rb"\.backward\b|cuda|DataParallel|init_process_group
 
 def migrate_program(scripts: Sequence[Script], options: Options) -> list[FileResult]:
     """Migrate the files that a run sees together; one result a script, in order. Never raises for a fault in a file."""
-    return [_migrate_file(script, options) for script in scripts]
+    by_path = {os.path.abspath(script.path): script for script in scripts}
+    left = {path for path, script in by_path.items() if suppress.skip_file(script.data)}
+    seeds = [path for path, script in by_path.items() if path not in left and _WORTH_READING.search(script.data)]
+    results: dict[str, FileResult] = {}
+    for group in components({path: script.data for path, script in by_path.items()}, seeds):
+        results |= _Component([by_path[path] for path in group if path not in left]).migrate(options)
+    return [results.get(os.path.abspath(script.path)) or _unchanged(script) for script in scripts]
 
 
-def _migrate_file(script: Script, options: Options) -> FileResult:
-    if not _WORTH_READING.search(script.data) or suppress.skip_file(script.data):
-        return _unchanged(script)
-    try:
-        module = Module(script.path, script.parse(), script.data)
-        return _migrate_module(script, module, options)
-    except Unclear as unclear:
-        why = (unsupported.refusal(module, unclear),)
-        return FileResult(script.path, Status.REFUSED, script.data, findings=why, encoding=_encoding(script))
-    except SourceProblem as problem:
-        return codes.refused(script.path, script.data, codes.SOURCE, problem.message, problem.line)
-    except RecursionError:
-        return codes.refused(script.path, script.data, codes.SOURCE, "The code is nested too deeply to be analysed.")
-    except Exception as fault:  # a fault of ours must not take the other files down
-        return codes.failed(script.path, script.data, codes.INTERNAL, f"{type(fault).__name__}: {fault}")
+@dataclass(eq=False)
+class _Component:
+    """Scripts that import each other, and the results they have so far (by absolute path)."""
+
+    scripts: list[Script]
+    results: dict[str, FileResult] = field(default_factory=dict)
+
+    def migrate(self, options: Options) -> dict[str, FileResult]:
+        """A result for each script."""
+        modules = [module for script in self.scripts if (module := self._parsed(script)) is not None]
+        by_module = dict(zip((m for m in modules), (s for s in self.scripts if self._is_open(s)), strict=True))
+        try:
+            self._migrate(by_module, options)
+        except RecursionError:
+            for script in by_module.values():
+                self._settle(codes.refused(script.path, script.data, codes.SOURCE, _TOO_DEEP))
+        except Exception as fault:  # a fault of ours must not take the other files down
+            for script in by_module.values():
+                if self._is_open(script):
+                    message = f"{type(fault).__name__}: {fault}"
+                    self._settle(codes.failed(script.path, script.data, codes.INTERNAL, message))
+        return self.results
+
+    def _settle(self, result: FileResult) -> None:
+        self.results[os.path.abspath(result.path)] = result
+
+    def _is_open(self, script: Script) -> bool:
+        return os.path.abspath(script.path) not in self.results
+
+    def _parsed(self, script: Script) -> Module | None:
+        try:
+            return Module(script.path, script.parse(), script.data)
+        except SourceProblem as problem:
+            self._settle(codes.refused(script.path, script.data, codes.SOURCE, problem.message, problem.line))
+        except RecursionError:
+            self._settle(codes.refused(script.path, script.data, codes.SOURCE, _TOO_DEEP))
+        return None
+
+    def _migrate(self, scripts: Mapping[Module, Script], options: Options) -> None:
+        trains = any(b".backward" in script.data for script in scripts.values())
+        store = Interpreter(Program(scripts) if trains else Program(scripts, steps=0))
+        store.run()
+        everything = store.program.all()
+        files = Files(everything, scripts)
+        skipped = {module: suppress.skipped_lines(script.data) for module, script in scripts.items()}
+        units = find_units(files, store)
+        for unit in list(units):
+            foreign = not any(b"torch" in module.data for module in unit.modules)
+            if foreign or any(map(_already_migrated, unit.modules)):
+                units.remove(unit)
+        self._migrate_units(units, Files(everything, scripts), store, scripts, skipped, options)
+        for module, script in scripts.items():
+            if not self._is_open(script):
+                continue
+            if _already_migrated(module):
+                training = Training(Files(everything, [module]), store)
+                self._settle(_unchanged(script, _remaining(training, skipped[module])))
+            else:
+                known = store if b"torch" in script.data else None
+                self._settle(_unchanged(script, unsupported.notes(module, known, skipped[module])))
+
+    def _migrate_units(
+        self,
+        units: list[Unit],
+        files: Files,
+        store: Interpreter,
+        scripts: Mapping[Module, Script],
+        skipped: Mapping[Module, frozenset[int]],
+        options: Options,
+    ) -> None:
+        """Migrate all units that can be; those that cannot are refused one after another."""
+        while units:
+            own = {module for unit in units for module in unit.modules | unit.helpers}
+            active = [m for m in scripts if m in own and self._is_open(scripts[m]) and not _already_migrated(m)]
+            training = Training(Files(store.program.all(), active), store)
+            try:
+                for unit in units:
+                    for module in sorted(unit.modules, key=lambda m: m.path):
+                        if module not in scripts:
+                            told = (
+                                f"the code that trains stands in {module.path}, which is not among the files to migrate"
+                            )
+                            raise Unclear(told, next(iter(module.tree.body), None))
+                        unsupported.check(module, store)
+                self._change(training, units, scripts, skipped, options)
+                return
+            except Unclear as unclear:
+                where = files.module_of(unclear.node) if unclear.node is not None else None
+                for unit in unit_of(units, where):
+                    self._refuse(unit, where, unclear, scripts)
+                    units.remove(unit)
+
+    def _refuse(self, unit: Unit, module: Module | None, unclear: Unclear, scripts: Mapping[Module, Script]) -> None:
+        named = module if module in scripts and module in unit.modules else None
+        for member in unit.modules:
+            script = scripts.get(member)
+            if script is None:
+                continue
+            if named is None or member is named:
+                where = unsupported.refusal(member, unclear)
+            else:
+                told = f"it trains together with {os.path.basename(named.path)}: {unclear.message}"
+                where = unsupported.refusal(member, Unclear(told))
+            self._settle(
+                FileResult(script.path, Status.REFUSED, script.data, findings=(where,), encoding=_encoding(script))
+            )
+
+    def _change(
+        self,
+        training: Training,
+        units: list[Unit],
+        scripts: Mapping[Module, Script],
+        skipped: Mapping[Module, frozenset[int]],
+        options: Options,
+    ) -> None:
+        plan = plan_training(training)
+        if plan is None:
+            return
+        context = Context(plan, options, {module: skipped[module] for module in training.module.active})
+        for rule in chosen_rules(options):
+            context.run(rule)
+        edits: dict[Module, list[Edit]] = defaultdict(list)
+        for edit in context.edits:
+            place = place_of(edit)
+            owner = training.module.module_of(place) if place is not None else training.module.active[0]
+            assert owner is not None
+            edits[owner].append(edit)
+        exported = training.store.exported
+        after = {m: _apply(scripts[m], m, edits[m], exported[m]) for m in training.module.active if edits[m]}
+        launched = _launch_configs(plan, units, after, scripts, options)
+        for module in training.module.active:
+            script = scripts[module]
+            findings = context.findings_of(module)
+            if module not in after:
+                trains = any(module in unit.modules for unit in units)
+                known = () if trains else unsupported.notes(module, training.store, skipped[module])
+                said = {finding.line for finding in findings}
+                self._settle(_unchanged(script, [*findings, *(n for n in known if n.line not in said)]))
+                continue
+            self._settle(
+                FileResult(
+                    script.path,
+                    Status.MIGRATED,
+                    script.data,
+                    after[module],
+                    findings,
+                    launched.get(module),
+                    _encoding(script),
+                )
+            )
 
 
-def _migrate_module(script: Script, module: Module, options: Options) -> FileResult:
-    """Migrate one file, with its neighbours on disk as its program."""
-    if b"torch" not in script.data:
-        return _unchanged(script, unsupported.notes(module, None, suppress.skipped_lines(script.data)))
-    store = Interpreter(Program([module]))
-    store.run()
-    if _already_migrated(module.tree):
-        return _unchanged(script, _remaining(Training(module, store), suppress.skipped_lines(script.data)))
-    if Training(module, store).backwards:
-        unsupported.check(module, store)
-    plan = plan_module(module, store)
-    if plan is None:
-        return _unchanged(script, unsupported.notes(module, store, suppress.skipped_lines(script.data)))
-    context = Context(plan, options, suppress.skipped_lines(script.data))
-    for rule in chosen_rules(options):
-        context.run(rule)
-    if not context.edits:
-        return _unchanged(script, context.findings)
-    after = _apply(script, module, context)
-    findings = sorted(dict.fromkeys(context.findings), key=lambda f: (f.line, f.column, f.code))
-    return FileResult(
-        script.path,
-        Status.MIGRATED,
-        script.data,
-        after,
-        tuple(findings),
-        launch_config.render(script.path, _inferred(plan), options.target),
-        _encoding(script),
-    )
+_TOO_DEEP = "The code is nested too deeply to be analysed."
 
 
 def _unchanged(script: Script, findings: Sequence[Finding] = ()) -> FileResult:
@@ -100,49 +218,48 @@ def _remaining(training: Training, skipped: frozenset[int]) -> list[Finding]:
     return found
 
 
-def _apply(script: Script, module: Module, context: Context) -> bytes:
+def _apply(script: Script, module: Module, edits: Iterable[Edit], exported: set[str]) -> bytes:
     from accelerate_migrate.edit import guard  # libcst, only for files that change
     from accelerate_migrate.edit.apply import RoundTripError, apply_edits
 
     try:
-        after = apply_edits(script.data, module.tree, _joined(module, context.edits))
+        taken = _every_name(module) if "*" in exported else exported
+        after = apply_edits(script.data, module.tree, list(edits), exported=taken)
     except RoundTripError as problem:
-        raise SourceProblem(f"The file cannot be edited without touching other lines: {problem}.") from problem
+        message = f"the file cannot be edited without touching other lines: {problem}"
+        raise Unclear(message, module.tree) from problem
     guard.check(script.data, after)
     return after
 
 
-def _joined(module: Module, edits: Sequence[Edit]) -> list[Edit]:
-    """The edits, with neighbouring statements that get the same header under one, unless something comes between."""
-    wraps = sorted((e for e in edits if isinstance(e, Wrap)), key=lambda e: e.statements[0].lineno)
-    inserted = {(e.anchor, e.after) for e in edits if isinstance(e, Insert)}
-    joined: list[Wrap] = []
-    for wrap in wraps:
-        last = joined[-1] if joined else None
-        first = wrap.statements[0]
-        if last is not None and last.header == wrap.header and last.statements[-1] in module.block(first):
-            block = module.block(first)
-            follows = block.index(first) == block.index(last.statements[-1]) + 1
-            between = (last.statements[-1], True) in inserted or (first, False) in inserted
-            blank = first.lineno > (last.statements[-1].end_lineno or 0) + 1
-            if follows and not between and not blank:
-                joined[-1] = Wrap((*last.statements, *wrap.statements), wrap.header)
-                continue
-        joined.append(wrap)
-    return [*(e for e in edits if not isinstance(e, Wrap)), *joined]
+def _every_name(module: Module) -> set[str]:
+    return {node.asname or node.name for node in module.walk() if isinstance(node, ast.alias)}
 
 
-def _already_migrated(tree: ast.Module) -> bool:
-    """Whether a file imports the accelerator: a second run changes nothing."""
-    imported: list[str] = []
-    for node in ast.walk(tree):
+def _already_migrated(module: Module) -> bool:
+    """Whether a file imports the accelerator, or is given one: a second run changes nothing."""
+    for node in module.walk():
         if isinstance(node, ast.ImportFrom):
-            imported.append(node.module or "")
+            names = [node.module or ""]
         elif isinstance(node, ast.Import):
-            imported += [alias.name for alias in node.names]
-    return not {target.module for target in Target}.isdisjoint(name.split(".")[0] for name in imported)
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Attribute) and node.attr == "backward" and is_accelerator(node.value):
+            return True
+        else:
+            continue
+        if not {target.module for target in Target}.isdisjoint(name.split(".")[0] for name in names):
+            return True
+    return False
 
 
-def _inferred(plan: Plan) -> dict[str, Inferred]:
-    """What the script settles of its launch config."""
-    return {fact.key: Inferred(fact.value, fact.line, fact.why) for fact in launch_facts(plan)}
+def _launch_configs(
+    plan: Plan, units: list[Unit], changed: Iterable[Module], scripts: Mapping[Module, Script], options: Options
+) -> dict[Module, str]:
+    """The launch config of each file that is started to train."""
+    found: dict[Module, str] = {}
+    for module in entries(plan, set(changed)):
+        together = {m for unit in units if module in unit.modules for m in unit.modules | unit.helpers}
+        facts = launch_facts(plan, together)
+        inferred = {fact.key: Inferred(fact.value, fact.line, fact.why) for fact in facts}
+        found[module] = launch_config.render(scripts[module].path, inferred, options.target)
+    return found

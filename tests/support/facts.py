@@ -20,8 +20,8 @@ from pathlib import Path
 from textwrap import dedent
 
 from accelerate_migrate.analysis.interpreter import Interpreter
-from accelerate_migrate.analysis.modules import Module, Program
-from accelerate_migrate.analysis.plan import Plan, plan_module
+from accelerate_migrate.analysis.modules import Files, Module, Program
+from accelerate_migrate.analysis.plan import Plan, plan_training
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import (
     BOTTOM,
@@ -61,12 +61,13 @@ def interpreted(source: str, folder: Path | None = None) -> tuple[Module, Interp
 
 def training_of(source: str) -> Training:
     """Who trains what in a script."""
-    return Training(*interpreted(source))
+    module, store = interpreted(source)
+    return Training(Files(store.program.all(), [module]), store)
 
 
 def plan_of(source: str) -> Plan:
     """Everything that is decided about a script that trains."""
-    plan = plan_module(*interpreted(source))
+    plan = plan_training(training_of(source))
     assert plan is not None, "nothing trains here"
     return plan
 

@@ -15,6 +15,7 @@ from accelerate_migrate.analysis.values import (
     UNKNOWN,
     Atom,
     Availability,
+    BaseOf,
     Batches,
     Bound,
     ClassRef,
@@ -245,6 +246,8 @@ class Calls(Store):
             return value(Sequence_((), sequence(element(v) for v in given.positional)))
         if name == "next":
             return element(first)
+        if name == "super":
+            return self._super(frame)
         if name == "filter":
             return given.positional[1] if len(given.positional) > 1 else ANY
         if name == "map":
@@ -267,6 +270,15 @@ class Calls(Store):
             device = [a for a in first if isinstance(a, DeviceValue)]
             return value(DeviceValue(is_string=True)) if device else ANY
         return ANY
+
+    def _super(self, frame: Frame) -> Value:
+        """``super()`` (or ``super(Class, self)``) in a method."""
+        scope = frame.scope
+        parent = frame.module.parents.get(scope)
+        if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) or not isinstance(parent, ast.ClassDef):
+            return ANY
+        first = scope.args.args[0].arg if scope.args.args else ""
+        return value(BaseOf(frame.env.get(first, ANY), ClassRef(parent, frame.module)))
 
     def _mapped(self, given: Arguments) -> Value:
         if len(given.positional) < 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from accelerate_migrate.analysis.scopes import assigned_targets
@@ -58,7 +58,7 @@ def condition_as_cpu(training: Training, test: ast.expr) -> str | None:
 def _visible(training: Training, node: ast.expr) -> set[str]:
     module = training.module
     scope = module.function(node)
-    return training.store.scope_names(module.tree).bound | training.store.scope_names(scope).bound
+    return training.store.scope_names(module.root(node)).bound | training.store.scope_names(scope).bound
 
 
 def availability(one: Value) -> Availability | None:
@@ -142,14 +142,18 @@ def _has_other_target(definition: DeviceDefinition, found: list[DeviceDefinition
     return any(other.targets != definition.targets for other in found)
 
 
-def guarded_choice(training: Training) -> tuple[str | None, int]:
-    """The ``cpu=`` of a script without a device variable, that moves under ``if use_cuda:``, and the test's line."""
-    for node in training.module.walk():
+def guarded_choice(training: Training, nodes: Iterable[ast.AST]) -> tuple[str | None, int]:
+    """The ``cpu=`` of a script without a device variable, that moves under ``if use_cuda:``, and the test's line.
+
+    ``nodes`` are those that may say so.
+    """
+    nodes = list(nodes)
+    for node in nodes:
         if isinstance(node, (ast.If, ast.IfExp)) and is_device_flag(training, node.test):
             body = node.body if isinstance(node.body, list) else [node.body]
             if any(isinstance(n, ast.Attribute) and n.attr in ("cuda", "to") for part in body for n in ast.walk(part)):
                 return condition_as_cpu(training, node.test), node.lineno
-    for node in training.module.walk():
+    for node in nodes:
         if isinstance(node, ast.Attribute) and is_device_argument(training, node):
             return f'{ast.unparse(node)} == "cpu"', node.lineno
     return None, 0

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.accumulation import additions, is_divided_by_samples
-from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop, Training
 from accelerate_migrate.analysis.values import (
@@ -109,7 +108,7 @@ class _Loop:
 
     def __init__(self, training: Training, loop: LoaderLoop) -> None:
         self.training = training
-        self.module: Module = training.module
+        self.module = training.module
         self.loop = loop
         self.tail: list[ast.stmt] = []
 

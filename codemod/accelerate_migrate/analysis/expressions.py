@@ -18,6 +18,7 @@ from accelerate_migrate.analysis.values import (
     UNKNOWN,
     Atom,
     Availability,
+    BaseOf,
     Bound,
     ClassRef,
     Const,
@@ -88,6 +89,8 @@ class Expressions(Calls):
             return value(Bound(value(atom), name))
         if isinstance(atom, ClassRef):
             return self.class_attribute(atom, name) or ANY
+        if isinstance(atom, BaseOf):
+            return self._base_attribute(atom, name, frame)
         if atom is UNKNOWN and node is not None:
             known = self.attribute_of_unknown(frame.module, ast.unparse(node))
             return known if known is not None else value(Bound(ANY, name))
@@ -105,6 +108,19 @@ class Expressions(Calls):
         if name == "module" and atom.site.role is Role.MODEL:
             return value(atom)
         return value(Bound(value(atom), name))
+
+    def _base_attribute(self, atom: BaseOf, name: str, frame: Frame) -> Value:
+        """``super().name``: what the bases define."""
+        for base in self.base_classes(atom.class_ref)[1:]:
+            body = self.class_bodies.get(base.node, {}) if isinstance(base, ClassRef) else {}
+            if name in body:
+                return join(
+                    self._bound_method(found, owner, frame)
+                    for owner in atom.owner
+                    for found in body[name]
+                    if isinstance(owner, Object)
+                )
+        return value(Bound(atom.owner, name))
 
     def _bound_method(self, defined: Atom, owner: Object, frame: Frame) -> Value:
         if not isinstance(defined, FunctionRef):
@@ -340,9 +356,13 @@ class Expressions(Calls):
     def _assign_item(self, target: ast.Subscript, one: Value, frame: Frame) -> None:
         held = self.expression(target.value, frame)
         key = self.expression(target.slice, frame).const()
+        changed = join(_with_item(atom, key, one) for atom in held)
         if isinstance(target.value, ast.Name):
-            changed = join(_with_item(atom, key, one) for atom in held)
             self.bind(target.value.id, changed, frame)
+        elif isinstance(target.value, ast.Attribute):
+            for owner in self.expression(target.value.value, frame):
+                if isinstance(owner, Object):
+                    self.set_field(owner.site, target.value.attr, changed)
 
 
 def _with_item(atom: Atom, key: object, one: Value) -> Value:

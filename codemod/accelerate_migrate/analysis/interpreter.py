@@ -24,6 +24,7 @@ from accelerate_migrate.analysis.values import (
     Object,
     Role,
     Sequence_,
+    Site,
     Value,
     join,
     sequence,
@@ -53,9 +54,9 @@ class Interpreter(Statements):
             self._memo.clear()
             self._contexts.clear()
             self._done.clear()
-            for module in self.program.modules:
+            for module in list(self.program.modules):
                 self.enter_module(module)
-            for module in self.program.modules:
+            for module in list(self.program.modules):
                 self._enter_uncalled(module)
             if not self.grew:
                 break
@@ -77,9 +78,27 @@ class Interpreter(Statements):
                 owner = None
                 scope = module.scope(node)
                 if isinstance(scope, ast.ClassDef):
-                    made = self.instances(scope)
-                    owner = value(*map(Object, made)) if made else ANY
+                    owner = self._objects(scope, module)
                 self.call_function(FunctionRef(node, module, owner), Arguments(unknown=True))
+
+    def _objects(self, node: ast.ClassDef, module: Module) -> Value:
+        """The objects that a method of a class may run on: those made in the program, else one that others make."""
+        made = self.instances(node)
+        if not made:
+            made = [site for site, details in list(self.details.items()) if self._derives(details.class_def, node)]
+        if made:
+            return value(*map(Object, made))
+        ref = ClassRef(node, module)
+        site = Site(self.class_role(ref) or Role.INSTANCE, module.path, node.lineno, node.col_offset, node.name)
+        self.details[site].class_def = ref
+        owner = value(Object(site))
+        for atom in self.class_attribute(ref, "__init__").of(FunctionRef):
+            self.call_function(FunctionRef(atom.node, atom.module, owner), Arguments(unknown=True))
+        return owner
+
+    def _derives(self, ref: ClassRef | None, node: ast.ClassDef) -> bool:
+        bases = self.base_classes(ref) if ref is not None else []
+        return any(isinstance(base, ClassRef) and base.node is node for base in bases)
 
     # ---- functions
 
@@ -136,12 +155,12 @@ class Interpreter(Statements):
             elif parameter.arg in keywords:
                 bound[parameter.arg] = keywords.pop(parameter.arg)
             else:
-                bound[parameter.arg] = self._missing(ref.module, default, arguments)
+                bound[parameter.arg] = self._missing(ref.module, default, arguments, parameter)
         for parameter, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
             bound[parameter.arg] = (
                 keywords.pop(parameter.arg)
                 if parameter.arg in keywords
-                else self._missing(ref.module, default, arguments)
+                else self._missing(ref.module, default, arguments, parameter)
             )
         if spec.vararg:
             rest = given[len(positional) :]
@@ -151,9 +170,13 @@ class Interpreter(Statements):
             bound[spec.kwarg.arg] = value(Mapping_(tuple(keywords.items()), unknown))
         return bound
 
-    def _missing(self, module: Module, default: ast.expr | None, arguments: Arguments) -> Value:
+    def _missing(self, module: Module, default: ast.expr | None, arguments: Arguments, parameter: ast.arg) -> Value:
         known = self.expression(default, Frame(module, module.tree, {})) if default is not None else BOTTOM
-        return known | ANY if arguments.unknown or default is None else known
+        if not arguments.unknown and default is not None:
+            return known
+        if parameter.arg in module.parameterised:  # only models are asked for their parameters
+            return value(Object(Site(Role.MODEL, module.path, parameter.lineno, parameter.col_offset, parameter.arg)))
+        return known | ANY
 
     def construct(self, ref: ClassRef, node: ast.Call, frame: Frame, arguments: Arguments) -> Value:
         """The value of calling a class of the program: an object of the role its bases give it."""

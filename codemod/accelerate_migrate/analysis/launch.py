@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from accelerate_migrate.analysis.library import DATA_PARALLEL
+from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.plan import Plan
 from accelerate_migrate.analysis.values import Library
 
@@ -22,25 +23,42 @@ class LaunchFact:
     why: str
 
 
-def launch_facts(plan: Plan) -> list[LaunchFact]:
-    """The launch settings that the script's code fixes, at most one a key."""
+def entries(plan: Plan, changed: set[Module]) -> list[Module]:
+    """The changed files that are started to train: each runs the set-up itself, or holds it where none does."""
+    found: list[Module] = []
+    for creation in plan.placement.creations:
+        callers = [s for s in plan.training.callers_of(creation.scope) if isinstance(s, ast.Module)]
+        own = plan.module.module_of(creation.scope)
+        started = [plan.module.module_of(scope) for scope in callers]
+        runs = [m for m in started if m is not None and m in changed]
+        for module in runs or ([own] if own is not None and own in changed else []):
+            if module not in found:
+                found.append(module)
+    return found
+
+
+def launch_facts(plan: Plan, modules: Iterable[Module]) -> list[LaunchFact]:
+    """The launch settings that the code of these files fixes, at most one a key."""
     found: dict[str, LaunchFact] = {}
-    for fact in _all(plan):
+    for fact in _all(plan, [m for m in plan.module.active if m in set(modules)]):
         found.setdefault(fact.key, fact)
     return list(found.values())
 
 
-def _all(plan: Plan) -> Iterator[LaunchFact]:
-    if plan.placement.cpu == "True":
-        yield LaunchFact("use_cpu", True, plan.placement.chosen_at, "the script trains on the CPU")
-    for node in plan.module.walk():
+def _all(plan: Plan, modules: list[Module]) -> Iterator[LaunchFact]:
+    for creation in plan.placement.creations:
+        if creation.cpu == "True" and plan.module.module_of(creation.scope) in modules:
+            yield LaunchFact("use_cpu", True, creation.chosen_at, "the script trains on the CPU")
+    nodes = [node for module in modules for node in module.walk()]
+    for node in nodes:
         if isinstance(node, ast.Call) and any(
             isinstance(a, Library) and a.name in DATA_PARALLEL for a in plan.value(node.func)
         ):
             yield from _data_parallel(node)
     for definition in plan.definitions:
-        yield from _named_gpu(definition.statement)
-    for node in plan.module.walk():
+        if plan.module.module_of(definition.statement) in modules:
+            yield from _named_gpu(definition.statement)
+    for node in nodes:
         if isinstance(node, ast.Assign) and any("CUDA_VISIBLE_DEVICES" in ast.unparse(t) for t in node.targets):
             if isinstance(node.value, ast.Constant) and re.fullmatch(r"\d+(,\d+)*", str(node.value.value)):
                 yield LaunchFact("gpu_ids", str(node.value.value), node.lineno, "CUDA_VISIBLE_DEVICES is set here")

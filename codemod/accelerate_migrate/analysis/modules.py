@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -13,10 +13,95 @@ from typing import TypeAlias
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Scope: TypeAlias = ast.Module | FunctionNode | ast.ClassDef
 MAX_NEIGHBOUR_BYTES = 1 << 20
+MAX_STEPS = 3
+
+
+class Tree:
+    """Syntax trees with parents and scopes: those of one file, or of several that are looked at together."""
+
+    parents: Mapping[ast.AST, ast.AST]
+
+    def walk(self, node: ast.AST | None = None) -> Iterable[ast.AST]:
+        """A node and everything below it (default: everything), outer nodes first, in the order of the source."""
+        raise NotImplementedError
+
+    def column(self, node: ast.AST) -> int:
+        """The column of a node, in characters, from 1 (``ast`` counts bytes, from 0)."""
+        raise NotImplementedError
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around this one, innermost first."""
+        parents = self.parents
+        parent = parents.get(node)
+        while parent is not None:
+            yield parent
+            parent = parents.get(parent)
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that holds this node (itself, if it is one)."""
+        current: ast.AST | None = node
+        while not isinstance(current, ast.stmt):
+            assert current is not None, "a node outside any statement"
+            current = self.parents.get(current)
+        return current
+
+    def scope(self, node: ast.AST) -> Scope:
+        """The function, class or module in whose body the node runs (a decorator or default belongs outside)."""
+        child: ast.AST = node
+        for parent in self.ancestors(node):
+            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                if child in parent.body:
+                    return parent
+            elif isinstance(parent, (ast.Lambda, ast.Module)):
+                return parent
+            child = parent
+        assert isinstance(node, ast.Module), "a node outside any file"
+        return node
+
+    def function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Module:
+        """The innermost ``def`` around the node, or the module; lambdas and classes are looked through."""
+        scope = self.scope(node)
+        while isinstance(scope, (ast.Lambda, ast.ClassDef)):
+            scope = self.scope(scope)
+        return scope
+
+    def class_of(self, function: ast.AST) -> ast.ClassDef | None:
+        """The class whose method this function is, or is nested in; ``None`` for a plain function."""
+        current = function
+        for parent in self.ancestors(function):
+            if isinstance(parent, ast.ClassDef):
+                return parent if isinstance(current, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+            if not isinstance(parent, (ast.If, ast.Try, ast.With)):
+                current = parent
+        return None
+
+    def root(self, node: ast.AST) -> ast.Module:
+        """The tree of the file that holds this node."""
+        top = next(reversed([node, *self.ancestors(node)]))
+        assert isinstance(top, ast.Module)
+        return top
+
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that holds this one."""
+        parent = self.parents[statement]
+        for name in ("body", "orelse", "finalbody"):
+            held = getattr(parent, name, None)
+            if isinstance(held, list) and statement in held:
+                return held
+        raise AssertionError("a statement outside any block")
+
+    def outermost(self, node: ast.AST, scope: ast.AST) -> ast.stmt:
+        """The statement of ``scope``'s own body that holds this node."""
+        current: ast.AST = node
+        while (parent := self.parents.get(current)) is not scope:
+            assert parent is not None, "the node is not in this scope"
+            current = parent
+        assert isinstance(current, ast.stmt)
+        return current
 
 
 @dataclass(eq=False)
-class Module:
+class Module(Tree):
     """One parsed file. ``path`` is as reached from the argument; ``editable`` is false for one only read for facts."""
 
     path: str
@@ -49,7 +134,6 @@ class Module:
         return nodes, spans, parents
 
     def walk(self, node: ast.AST | None = None) -> Iterable[ast.AST]:
-        """A node and everything below it (default: the whole file), outer nodes first, in the order of the source."""
         nodes, spans, _ = self._index
         if node is None:
             return nodes
@@ -62,76 +146,55 @@ class Module:
         return self.data.splitlines()
 
     def column(self, node: ast.AST) -> int:
-        """The column of a node, in characters, from 1 (``ast`` counts bytes, from 0)."""
         line, offset = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         prefix = self.lines[line - 1][:offset] if line <= len(self.lines) else b""
         return len(prefix.decode("utf-8", "replace")) + 1
 
     @cached_property
-    def parents(self) -> dict[ast.AST, ast.AST]:
+    def parents(self) -> dict[ast.AST, ast.AST]:  # type: ignore[override]
         """The parent of every node."""
         return self._index[2]
 
-    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around this one, innermost first."""
-        parent = self.parents.get(node)
-        while parent is not None:
-            yield parent
-            parent = self.parents.get(parent)
-
     @cached_property
     def parameterised(self) -> frozenset[str]:
-        """The names of which the file asks ``name.parameters()``."""
+        """The names and attributes (by their source) of which the file asks ``.parameters()``."""
         return frozenset(
-            node.value.id
+            ast.unparse(node.value)
             for node in self.walk()
-            if isinstance(node, ast.Attribute) and node.attr == "parameters" and isinstance(node.value, ast.Name)
+            if isinstance(node, ast.Attribute)
+            and node.attr == "parameters"
+            and isinstance(node.value, (ast.Name, ast.Attribute))
         )
 
-    def statement(self, node: ast.AST) -> ast.stmt:
-        """The innermost statement that holds this node (itself, if it is one)."""
-        current: ast.AST | None = node
-        while not isinstance(current, ast.stmt):
-            assert current is not None, "a node outside any statement"
-            current = self.parents.get(current)
-        return current
 
-    def scope(self, node: ast.AST) -> Scope:
-        """The function, class or module in whose body the node runs (a decorator or default belongs outside)."""
-        child: ast.AST = node
-        for parent in self.ancestors(node):
-            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                if child in parent.body:
-                    return parent
-            elif isinstance(parent, (ast.Lambda, ast.Module)):
-                return parent
-            child = parent
-        return self.tree
+class Files(Tree):
+    """Several files, looked at as one tree. ``walk`` without a node goes through the ``active`` ones only."""
 
-    def function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Module:
-        """The innermost ``def`` around the node, or the module; lambdas and classes are looked through."""
-        scope = self.scope(node)
-        while isinstance(scope, (ast.Lambda, ast.ClassDef)):
-            scope = self.scope(scope)
-        return scope
+    def __init__(self, modules: Iterable[Module], active: Iterable[Module]) -> None:
+        self.active = tuple(active)
+        self._by_tree = {module.tree: module for module in modules}
+        self.parents: dict[ast.AST, ast.AST] = {}
+        for module in self._by_tree.values():
+            self.parents.update(module.parents)
 
-    def block(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The list of statements that holds this one."""
-        parent = self.parents[statement]
-        for name in ("body", "orelse", "finalbody"):
-            held = getattr(parent, name, None)
-            if isinstance(held, list) and statement in held:
-                return held
-        raise AssertionError("a statement outside any block")
+    def walk(self, node: ast.AST | None = None) -> Iterable[ast.AST]:
+        if node is None:
+            return [found for module in self.active for found in module.walk()]
+        module = self.module_of(node)
+        return module.walk(node) if module is not None else ast.walk(node)
 
-    def outermost(self, node: ast.AST, scope: ast.AST) -> ast.stmt:
-        """The statement of ``scope``'s own body that holds this node."""
-        current: ast.AST = node
-        while (parent := self.parents.get(current)) is not scope:
-            assert parent is not None, "the node is not in this scope"
-            current = parent
-        assert isinstance(current, ast.stmt)
-        return current
+    def module_of(self, node: ast.AST) -> Module | None:
+        """The file that holds this node, or ``None`` for a node of another program."""
+        top = next(reversed([node, *self.ancestors(node)]))
+        return self._by_tree.get(top) if isinstance(top, ast.Module) else None
+
+    def is_active(self, node: ast.AST) -> bool:
+        """Whether this node may be changed."""
+        return self.module_of(node) in self.active
+
+    def column(self, node: ast.AST) -> int:
+        module = self.module_of(node)
+        return module.column(node) if module is not None else 1
 
 
 def parse_quietly(data: bytes, path: str) -> ast.Module:
@@ -142,42 +205,61 @@ def parse_quietly(data: bytes, path: str) -> ast.Module:
 
 
 class Program:
-    """The modules a run sees together, and neighbours on disk that are read (never changed) to follow imports."""
+    """The modules a run sees together: ``modules`` may be changed.
 
-    def __init__(self, modules: list[Module]) -> None:
-        self.modules = modules
-        self._by_path = {os.path.abspath(m.path): m for m in modules}
+    Neighbours on disk are read, never changed, to follow imports as far as ``steps`` files away from a module.
+    """
+
+    def __init__(self, modules: Iterable[Module], steps: int = MAX_STEPS) -> None:
+        self.modules = list(modules)
+        self._limit = steps
+        self._by_path: dict[str, Module | None] = {os.path.abspath(m.path): m for m in self.modules}
+        self._steps: dict[Module, int] = {}
+
+    def all(self) -> list[Module]:
+        """Every module that has been looked at, neighbours included."""
+        return [module for module in self._by_path.values() if module is not None]
 
     def find(self, dotted: str, importer: Module, level: int = 0) -> Module | None:
         """The program's module for ``import dotted`` (or ``from .dotted``) in ``importer``, or ``None``.
 
         Folders are tried as Python would: the script's own folder first, then the folders above it up to three.
         """
-        base = importer.folder
-        for _ in range(max(level - 1, 0)):
-            base = os.path.dirname(base)
-        bases = [base] if level else [base, *(os.path.normpath(os.path.join(base, *[".."] * n)) for n in (1, 2, 3))]
-        relative = dotted.replace(".", os.sep)
-        for folder in bases:
-            stem = os.path.join(folder, relative) if relative else folder
-            for candidate in (stem + ".py", os.path.join(stem, "__init__.py")):
-                found = self._load(candidate)
-                if found is not None and found is not importer:
-                    return found
+        steps = self._steps.get(importer, 0) + 1
+        for candidate in import_paths(importer.folder, dotted, level):
+            path = os.path.abspath(candidate)
+            if path not in self._by_path:
+                if steps > self._limit:
+                    continue
+                module = self._by_path[path] = _neighbour(path)
+                if module is not None:
+                    self._steps[module] = steps
+            found = self._by_path[path]
+            if found is not None and found is not importer:
+                return found
         return None
 
-    def _load(self, path: str) -> Module | None:
-        path = os.path.abspath(path)
-        if path in self._by_path:
-            return self._by_path[path]
-        if not os.path.isfile(path) or os.path.getsize(path) > MAX_NEIGHBOUR_BYTES:
-            return None
-        try:
-            with open(path, "rb") as stream:
-                data = stream.read()
-            tree = parse_quietly(data, path)
-        except (OSError, SyntaxError, ValueError, RecursionError):
-            return None
-        module = Module(path, tree, data, editable=False)
-        self._by_path[path] = module
-        return module
+
+def import_paths(folder: str, dotted: str, level: int = 0) -> Iterator[str]:
+    """The files that ``import dotted`` (or ``from .dotted``) in a file of this folder may mean, likely ones first."""
+    base = folder
+    for _ in range(max(level - 1, 0)):
+        base = os.path.dirname(base)
+    bases = [base] if level else [base, *(os.path.normpath(os.path.join(base, *[".."] * n)) for n in (1, 2, 3))]
+    relative = dotted.replace(".", os.sep)
+    for above in bases:
+        stem = os.path.join(above, relative) if relative else above
+        yield stem + ".py"
+        yield os.path.join(stem, "__init__.py")
+
+
+def _neighbour(path: str) -> Module | None:
+    """A file on disk that is read only, or ``None``."""
+    if not os.path.isfile(path) or os.path.getsize(path) > MAX_NEIGHBOUR_BYTES:
+        return None
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read()
+        return Module(path, parse_quietly(data, path), data, editable=False)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None

@@ -1,50 +1,33 @@
-"""Where the accelerator is made, and how it reaches the functions that need it."""
+"""Where the accelerator is made, and how it reaches the code that needs it: as a variable, parameter or attribute."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 
 from accelerate_migrate.analysis.devices import DeviceDefinition, branch_choice, guarded_choice
-from accelerate_migrate.analysis.homes import Group
-from accelerate_migrate.analysis.modules import Module
-from accelerate_migrate.analysis.scopes import parameters
+from accelerate_migrate.analysis.groups import Group
+from accelerate_migrate.analysis.modules import Files, Module
+from accelerate_migrate.analysis.scopes import is_decorated, parameters
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import FunctionRef, is_device
+from accelerate_migrate.analysis.values import ClassRef, FunctionRef, ModuleRef, is_device
 
 NAME = "accelerator"
 
 
 @dataclass(eq=False)
-class Placement:
-    """The scope that makes the accelerator, and the functions that are given it.
-
-    ``device_parameters`` are parameters that only ever hold the device: the accelerator takes their place.
-    """
+class Creation:
+    """One place that makes an accelerator: a script, the function that sets its training up, a trainer's method."""
 
     training: Training
-    scope: ast.AST  # the module, or the function that sets the training up
-    definition: DeviceDefinition | None  # the device choice that the creation replaces
+    scope: ast.AST
+    definition: DeviceDefinition | None  # the device choice that it replaces
     cpu: str | None = None  # the argument ``cpu=`` that keeps the script's own choice
     chosen_at: int = 0  # the line that makes this choice
-    device_parameters: dict[ast.AST, str] = field(default_factory=dict)
-    needed: set[ast.AST] = field(default_factory=set)  # functions that use the accelerator
-    uses: set[ast.AST] = field(default_factory=set)  # the nodes that asked for it
-    _reachable: dict[ast.AST, bool] = field(default_factory=dict)
-
-    @property
-    def module(self) -> Module:
-        """The module of the placement."""
-        return self.training.module
-
-    def available(self, node: ast.AST) -> bool:
-        """Whether code at this node can name the accelerator (it may have to be passed there)."""
-        if not self.reaches(self.module.function(node)) or self._in_foreign_class(node):
-            return False
-        return all(statement.lineno > self.floor for statement in self.leading_to(node))
 
     @cached_property
     def cpu_reads(self) -> frozenset[str]:
@@ -60,8 +43,8 @@ class Placement:
                 _end_of_imports(self.scope) if isinstance(self.scope, ast.Module) else getattr(self.scope, "lineno", 0)
             )
         lines = [
-            self.module.statement(n).end_lineno or 0
-            for n in self.module.walk(self.scope)
+            self.training.module.statement(n).end_lineno or 0
+            for n in self.training.module.walk(self.scope)
             if isinstance(n, (ast.Name, ast.Attribute))
             and isinstance(n.ctx, ast.Store)
             and ast.unparse(n) in self.cpu_reads
@@ -71,49 +54,119 @@ class Placement:
 
     def leading_to(self, node: ast.AST) -> list[ast.stmt]:
         """The statements of the accelerator's scope at which this node may first run."""
-        found: list[ast.stmt] = []
-        seen: set[ast.AST] = set()
-        queue = [node]
-        while queue:
-            current = queue.pop()
-            function = self.module.function(current)
-            if function is self.scope:
-                found.append(self.module.statement(current))
-            elif function not in seen:
-                seen.add(function)
-                queue.extend(self.training.store.callers.get(function, ()))
-        return found
+        return self.training.leading_to(node, self.scope)
 
-    def _in_foreign_class(self, node: ast.AST) -> bool:
-        """Inside a class the accelerator is a global of the script at best."""
-        if isinstance(self.scope, ast.Module):
+
+@dataclass(eq=False)
+class Placement:
+    """The scopes that make an accelerator, and the functions and classes that are given it.
+
+    ``device_parameters`` are parameters that only ever hold the device: the accelerator takes their place. ``carriers``
+    are classes that keep it as ``self.accelerator``.
+    """
+
+    training: Training
+    creations: list[Creation]
+    device_parameters: dict[ast.AST, str] = field(default_factory=dict)
+    needed: set[ast.AST] = field(default_factory=set)  # functions that use the accelerator
+    carriers: set[ast.ClassDef] = field(default_factory=set)
+    uses: set[ast.AST] = field(default_factory=set)  # the nodes that asked for it
+    _reachable: dict[ast.AST, bool] = field(default_factory=dict)
+
+    @property
+    def module(self) -> Files:
+        """The files of the placement."""
+        return self.training.module
+
+    @property
+    def cpu_reads(self) -> frozenset[str]:
+        """The sources of what the arguments ``cpu=`` read."""
+        return frozenset().union(*(creation.cpu_reads for creation in self.creations))
+
+    def available(self, node: ast.AST) -> bool:
+        """Whether code at this node can name the accelerator (it may have to be passed there)."""
+        if not self.module.is_active(node) or not self.reaches(self._host(node)):
             return False
-        return any(
-            isinstance(a, ast.ClassDef) and self.scope not in self.module.ancestors(a)
-            for a in self.module.ancestors(node)
+        return all(
+            statement.lineno > creation.floor for creation in self.creations for statement in creation.leading_to(node)
         )
 
     def use(self, node: ast.AST) -> str:
-        """The name of the accelerator at this node; remembers that it is needed there."""
+        """The source of the accelerator at this node; remembers that it is needed there."""
         self.uses.add(node)
-        function = self.module.function(node)
-        self._need(function)
-        return NAME
+        host = self._host(node)
+        self._need(host)
+        return self._source(host)
+
+    def _host(self, node: ast.AST) -> ast.AST:
+        """The function whose own names or ``self`` the node sees: the outermost one around it, or the file."""
+        function: ast.AST = self.module.function(node)
+        for around in self.module.ancestors(function):
+            if self._makes(function) is not None:
+                break
+            if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                function = around
+        return function
+
+    def _makes(self, function: ast.AST) -> Creation | None:
+        return next((c for c in self.creations if c.scope is function), None)
+
+    def _source(self, host: ast.AST) -> str:
+        owner = self._method_of(host)
+        if owner is None:
+            return NAME
+        creation = self._makes(host)
+        if creation is None and getattr(host, "name", "") == "__init__":
+            return NAME  # its parameter
+        if creation is None and self.is_visible_in(host):
+            return NAME
+        assert isinstance(host, (ast.FunctionDef, ast.AsyncFunctionDef))
+        return f"{host.args.args[0].arg}.{NAME}"
+
+    def text_in(self, creation: Creation) -> str:
+        """The source of the accelerator in the scope that makes it."""
+        return self._source(creation.scope)
+
+    def _method_of(self, function: ast.AST) -> ast.ClassDef | None:
+        """The class of a method that has a ``self``."""
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or not function.args.args:
+            return None
+        parent = self.module.parents.get(function)
+        if not isinstance(parent, ast.ClassDef) or any(
+            is_decorated(function, name) for name in ("staticmethod", "classmethod")
+        ):
+            return None
+        return parent
+
+    # ---- what it takes
 
     def _need(self, function: ast.AST) -> None:
         if function in self.needed or self.is_visible_in(function):
             return
+        owner = self._method_of(function)
+        if owner is not None and getattr(function, "name", "") != "__init__":
+            if any(self._method_of(c.scope) is not None and self._shares_self(c, owner) for c in self.creations):
+                return
+            holder = self._holder(owner)
+            if holder is not None:
+                self.carriers.add(holder)
+                self._need(_required(_initialiser(holder)))
+            return
         self.needed.add(function)
         for call in self.training.store.callers.get(function, ()):
-            self._need(self.module.function(call))
+            self._need(self._host(call))
 
     def is_visible_in(self, function: ast.AST) -> bool:
         """Whether a function sees the accelerator without being given it: the scope that makes it, or one inside it."""
-        return (
-            isinstance(self.scope, ast.Module)
-            or function is self.scope
-            or self.scope in self.module.ancestors(function)
-        )
+        for creation in self.creations:
+            if isinstance(creation.scope, ast.Module):
+                if creation.scope is function or self.module.root(function) is creation.scope:
+                    return True
+            elif function is creation.scope or creation.scope in self.module.ancestors(function):
+                return True
+        return False
+
+    # ---- whether it can be had
 
     def reaches(self, function: ast.AST) -> bool:
         """Whether a function sees the accelerator or can be given it at all its calls."""
@@ -123,18 +176,95 @@ class Placement:
             return False
         if function not in self._reachable:
             self._reachable[function] = False  # a cycle alone reaches nothing
-            self._reachable[function] = self._can_be_given(function)
+            self._reachable[function] = self._can_have(function)
         return self._reachable[function]
 
-    def _can_be_given(self, function: ast.AST) -> bool:
+    def _can_have(self, function: ast.AST) -> bool:
         assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-        if isinstance(self.module.parents[function], ast.ClassDef) or function.decorator_list:
+        parent = self.module.parents.get(function)
+        if not isinstance(parent, ast.ClassDef):
+            return not function.decorator_list and self._can_be_given(function)
+        owner = self._method_of(function)
+        if owner is None or self._is_model(owner):
             return False
+        if function.name == "__init__":
+            return not self._class_escapes(owner) and self._can_be_given(function)
+        creation = next(
+            (c for c in self.creations if self._method_of(c.scope) is not None and self._shares_self(c, owner)), None
+        )
+        if creation is not None:
+            if getattr(creation.scope, "name", "") == "__init__":
+                return True
+            calls = self.training.store.callers.get(function, set())
+            return bool(calls) and all(self.reaches(self._host(call)) for call in calls)
+        holder = self._holder(owner)
+        return holder is not None and self.reaches(_required(_initialiser(holder)))
+
+    def _shares_self(self, creation: Creation, owner: ast.ClassDef) -> bool:
+        """Whether a method of ``owner`` runs on the objects whose method makes the accelerator."""
+        maker = self._method_of(creation.scope)
+        assert maker is not None
+        return owner in self._family(maker) or maker in self._family(owner)
+
+    def _family(self, node: ast.ClassDef) -> list[ast.ClassDef]:
+        """A class and its bases in the program, nearest first."""
+        module = self.module.module_of(node)
+        if module is None:
+            return [node]
+        bases = self.training.store.base_classes(ClassRef(node, module))
+        return [base.node for base in bases if isinstance(base, ClassRef)]
+
+    def _holder(self, owner: ast.ClassDef) -> ast.ClassDef | None:
+        """The class among ``owner`` and its bases whose constructor every object of ``owner`` goes through."""
+        found = next((c for c in self._family(owner) if _initialiser(c) is not None), None)
+        if found is None or not self.module.is_active(found) or self._is_model(found):
+            return None
+        calls = self.training.store.callers.get(_required(_initialiser(found)), set())
+        for other in self._subclasses(owner):
+            own = _initialiser(other)
+            if other is not found and own is not None and not any(c in calls for c in self.module.walk(own)):
+                return None  # a subclass that does not call the constructor
+        return found
+
+    def _subclasses(self, owner: ast.ClassDef) -> list[ast.ClassDef]:
+        return [n for n in self.module.walk() if isinstance(n, ast.ClassDef) and owner in self._family(n)]
+
+    def _is_model(self, owner: ast.ClassDef) -> bool:
+        module = self.module.module_of(owner)
+        return module is None or self.training.store.class_role(ClassRef(owner, module)) is not None
+
+    def _class_escapes(self, owner: ast.ClassDef) -> bool:
+        """Whether a class is used beyond calling it and deriving from it, so that not all its objects are known."""
+        for node in self.module.walk():
+            if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+                continue
+            if not any(isinstance(a, ClassRef) and a.node is owner for a in self.training.value(node)):
+                continue
+            parent = self.module.parents[node]
+            called = isinstance(parent, ast.Call) and (parent.func is node or _asks_kind(parent))
+            looked_into = isinstance(parent, ast.Attribute)
+            if not (called or looked_into or isinstance(parent, (ast.ClassDef, ast.arg))):
+                return True
+        return False
+
+    def _can_be_given(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         calls = self.training.store.callers.get(function, set())
-        if not calls or escapes(self.training, function):
+        if not calls or (function.name != "__init__" and escapes(self.training, function)):
             return False
-        inside = set(self.module.walk())
-        return all(call in inside and self.reaches(self.module.function(call)) for call in calls)
+        return all(self.module.is_active(call) and self.reaches(self._host(call)) for call in calls)
+
+
+def _initialiser(node: ast.ClassDef) -> ast.FunctionDef | None:
+    return next((s for s in node.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
+
+
+def _required(function: ast.FunctionDef | None) -> ast.FunctionDef:
+    assert function is not None, "a class without a constructor of its own"
+    return function
+
+
+def _asks_kind(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in ("isinstance", "issubclass", "super")
 
 
 def escapes(training: Training, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -144,30 +274,25 @@ def escapes(training: Training, function: ast.FunctionDef | ast.AsyncFunctionDef
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and node not in known:
             if any(isinstance(a, FunctionRef) and a.node is function for a in training.value(node)):
                 return True
-    return any(not isinstance(f, ast.Name) for f in known)
+    return not all(isinstance(f, ast.Name) or _of_module(training, f) for f in known)
+
+
+def _of_module(training: Training, node: ast.expr) -> bool:
+    """Whether an expression is ``module.name``."""
+    return isinstance(node, ast.Attribute) and training.value(node.value).only(ModuleRef)
+
+
+# ---- where it is made
 
 
 def place(training: Training, groups: list[Group], definitions: list[DeviceDefinition]) -> Placement:
-    """Decide where the accelerator is made. Raises ``Unclear`` where no one scope can make it."""
-    module = training.module
-    if NAME in _all_names(module):
-        raise Unclear(f"the name `{NAME}` is already used in this file")
-    scopes = {group.scope for group in groups}
-    at_module = [d for d in definitions if isinstance(d.scope, ast.Module)]
-    if at_module or any(isinstance(s, ast.Module) for s in scopes) or not scopes:
-        scope: ast.AST = module.tree
-    else:
-        scope = _outermost(training, scopes)
-    own = [d for d in definitions if d.scope is scope]
-    if len({d.cpu for d in definitions}) > 1:
-        raise Unclear("the device is chosen in several places, each in its own way", definitions[-1].statement)
-    certain = [d for d in own if _runs_before(training, d, groups)]
-    if certain:
-        placement = Placement(training, scope, certain[0], certain[0].cpu, certain[0].statement.lineno)
-    elif own:
-        placement = Placement(training, scope, None, *branch_choice(training, own[0]))
-    else:
-        placement = Placement(training, scope, None, *guarded_choice(training))
+    """Decide where accelerators are made. Raises ``Unclear`` where no scope can make one for some training."""
+    for module in training.module.active:
+        taken = _name_taken(module)
+        if taken is not None:
+            raise Unclear(f"the name `{NAME}` is already used in this file", taken)
+    creations = [_creation(training, scope, groups, definitions) for scope in _scopes(training, groups, definitions)]
+    placement = Placement(training, creations)
     for group in groups:
         if not placement.available(group.anchor):
             raise Unclear("the objects to prepare are made in functions that do not call each other", group.anchor)
@@ -175,25 +300,73 @@ def place(training: Training, groups: list[Group], definitions: list[DeviceDefin
     return placement
 
 
+def _scopes(training: Training, groups: list[Group], definitions: list[DeviceDefinition]) -> list[ast.AST]:
+    """The scopes that make an accelerator: one for all objects that are set up together."""
+    scopes = list(dict.fromkeys(group.scope for group in groups))
+    if not scopes:
+        scopes = list(dict.fromkeys(training.module.root(call) for call in training.backwards))
+    reach = {scope: training.called_from(scope) for scope in scopes}
+    tops = [s for s in scopes if not any(s in reach[o] and o not in reach[s] for o in scopes if o is not s)]
+    merged: list[ast.AST] = []
+    for top in tops:
+        shared = next((m for m in merged if _common_caller(training, [m, top]) is not None), None)
+        if shared is None:
+            merged.append(top)
+        else:
+            common = _common_caller(training, [shared, top])
+            assert common is not None
+            merged[merged.index(shared)] = common
+    return list(dict.fromkeys(_with_definitions(training, scope, definitions) for scope in merged))
+
+
+def _with_definitions(training: Training, scope: ast.AST, definitions: list[DeviceDefinition]) -> ast.AST:
+    """The file itself where it chooses the device at its top and runs the set-up: that is where the script does it."""
+    root = training.module.root(scope)
+    if any(d.scope is root for d in definitions) and scope in training.called_from(root):
+        return root
+    return scope
+
+
+def _common_caller(training: Training, scopes: list[ast.AST]) -> ast.AST | None:
+    """The scope closest to these that leads to all of them, or ``None``."""
+    chains = [training.callers_of(scope) for scope in scopes]
+    common = set(chains[0]).intersection(*chains[1:])
+    sizes = {scope: len(training.called_from(scope)) for scope in common}
+    return min(sizes, key=lambda s: (sizes[s], getattr(s, "lineno", 0)), default=None)
+
+
+def _creation(training: Training, scope: ast.AST, groups: list[Group], definitions: list[DeviceDefinition]) -> Creation:
+    reached = training.called_from(scope)
+    inside = [
+        d for d in definitions if d.scope in reached or training.module.root(d.scope) is training.module.root(scope)
+    ]
+    own = [d for d in definitions if d.scope is scope]
+    if len({d.cpu for d in inside}) > 1:
+        raise Unclear("the device is chosen in several places, each in its own way", inside[-1].statement)
+    led = [group for group in groups if group.scope in reached]
+    certain = [d for d in own if _runs_before(training, d, led)]
+    if certain:
+        return Creation(training, scope, certain[0], certain[0].cpu, certain[0].statement.lineno)
+    if own:
+        return Creation(training, scope, None, *branch_choice(training, own[0]))
+    return Creation(training, scope, None, *guarded_choice(training, _nodes_around(training, scope)))
+
+
+def _nodes_around(training: Training, scope: ast.AST) -> Iterable[ast.AST]:
+    """What runs in the file of a scope, and in the functions elsewhere that the scope leads to."""
+    root = training.module.root(scope)
+    yield from training.module.walk(root)
+    for node in training.reached(list(getattr(scope, "body", []))):
+        if training.module.root(node) is not root:
+            yield node
+
+
 def _runs_before(training: Training, definition: DeviceDefinition, groups: list[Group]) -> bool:
     """Whether everything is prepared in the block of this choice (not so where it stands in one branch of several)."""
     module = training.module
     block = module.block(definition.statement)
-    probe = Placement(training, definition.scope, None)
-    starts = [s for group in groups for s in probe.leading_to(group.anchor)]
+    starts = [s for group in groups for s in training.leading_to(group.anchor, definition.scope)]
     return all(s in block or any(a in block for a in module.ancestors(s)) for s in starts)
-
-
-def _outermost(training: Training, scopes: set[ast.AST]) -> ast.AST:
-    """The scope from which the others are called."""
-    for scope in scopes:
-        reached = {scope}
-        for node in training.reached(list(getattr(scope, "body", []))):
-            if isinstance(node, ast.Call):
-                reached |= training.store.calls.get(node, set())
-        if scopes <= reached:
-            return scope
-    raise Unclear("model, optimizer and loader are made in functions that do not call each other", next(iter(scopes)))
 
 
 def _device_parameters(training: Training, placement: Placement) -> list[tuple[ast.AST, str]]:
@@ -202,11 +375,16 @@ def _device_parameters(training: Training, placement: Placement) -> list[tuple[a
     for function in module.walk():
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
-        if placement.is_visible_in(function) and not isinstance(placement.scope, ast.Module):
+        if any(
+            function is c.scope or c.scope in module.ancestors(function)
+            for c in placement.creations
+            if not isinstance(c.scope, ast.Module)
+        ):
             continue
         if not placement.reaches(function) or not training.store.callers.get(function):
             continue
-        if isinstance(module.parents[function], ast.ClassDef) or escapes(training, function):
+        method = isinstance(module.parents[function], ast.ClassDef)
+        if (method and function.name != "__init__") or (not method and escapes(training, function)):
             continue
         held = [a.arg for a in parameters(function) if _holds_device(training, function, a.arg)]
         if len(held) == 1 and _all_calls_pass(training, function, held[0]):
@@ -238,6 +416,8 @@ def argument_for(call: ast.Call, function: ast.AST, name: str) -> ast.expr | Non
         if keyword.arg == name:
             return keyword.value
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if function.name == "__init__" and not passes_self(call):
+        names = names[1:]  # the object itself is not among the arguments
     if name in names and not any(isinstance(a, ast.Starred) for a in call.args):
         index = names.index(name)
         if index < len(call.args):
@@ -256,13 +436,20 @@ def _is_import(statement: ast.stmt) -> bool:
     return isinstance(statement, (ast.Import, ast.ImportFrom))
 
 
-def _all_names(module: Module) -> set[str]:
-    names: set[str] = set()
+def passes_self(call: ast.Call) -> bool:
+    """Whether this is ``Base.__init__(self, ...)``."""
+    return (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "__init__"
+        and not (isinstance(call.func.value, ast.Call))
+    )
+
+
+def _name_taken(module: Module) -> ast.AST | None:
+    """Where a file uses the accelerator's name for something of its own."""
     for node in module.walk():
-        if isinstance(node, ast.Name):
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.alias):
-            names.add(node.asname or node.name)
-    return names
+        if NAME in (getattr(node, "id", ""), getattr(node, "arg", "")) and isinstance(node, (ast.Name, ast.arg)):
+            return node
+        if isinstance(node, ast.alias) and (node.asname or node.name) == NAME:
+            return node
+    return None

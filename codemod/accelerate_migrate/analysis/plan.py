@@ -1,4 +1,4 @@
-"""The facts of one module, put together: what rules read."""
+"""The facts of a program that trains, put together: what rules read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from accelerate_migrate.analysis import evaluation
 from accelerate_migrate.analysis.devices import DeviceDefinition, find_definitions
 from accelerate_migrate.analysis.evaluation import Evaluations
-from accelerate_migrate.analysis.homes import Group, Home, check_aliases, find_homes, group_homes
-from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.groups import Group, check_aliases, group_homes
+from accelerate_migrate.analysis.homes import Home, find_homes
+from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.placement import Placement, place
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
@@ -20,9 +21,9 @@ from accelerate_migrate.analysis.values import Role, Site, Value
 
 @dataclass(eq=False)
 class Plan:
-    """Everything that is decided about a module before any rule changes it."""
+    """Everything that is decided about the active files of a program before any rule changes them."""
 
-    module: Module
+    module: Files
     store: Store
     training: Training
     definitions: list[DeviceDefinition]
@@ -56,24 +57,26 @@ class Plan:
     def is_prepared_at(self, site: Site, node: ast.AST) -> bool:
         """Whether, when this node runs, the object has been through ``prepare``."""
         group = self.group_of(site)
-        if group is None:
-            return False
+        return group is not None and self._runs_behind(group, node, set())
+
+    def _runs_behind(self, group: Group, node: ast.AST, seen: set[ast.AST]) -> bool:
         scope = self.module.function(node)
         if scope is group.scope:
             return node.lineno > (group.anchor.end_lineno or 0) if isinstance(node, (ast.expr, ast.stmt)) else True
+        if scope in seen:
+            return False
+        seen.add(scope)
+        leading = self.training.leading_to(group.anchor, scope)
+        if leading and isinstance(node, (ast.expr, ast.stmt)):  # this function leads to the prepare elsewhere
+            return node.lineno > min(s.lineno for s in leading)
         calls = self.store.callers.get(scope, set())
-        if not calls or (isinstance(group.scope, ast.Module) and isinstance(scope, ast.Module)):
+        if not calls or isinstance(scope, ast.Module):
             return True
-        return any(
-            self.is_prepared_at(site, call)
-            for call in calls
-            if call is not node and self.module.function(call) is not scope
-        )
+        return any(self._runs_behind(group, call, seen) for call in calls)
 
 
-def plan_module(module: Module, store: Store) -> Plan | None:
-    """The plan of a module that trains; ``None`` where nothing trains there. Raises ``Unclear``."""
-    training = Training(module, store)
+def plan_training(training: Training) -> Plan | None:
+    """The plan of files that train; ``None`` where nothing trains there. Raises ``Unclear``."""
     if not training.backwards:
         return None
     if not training.steps:
@@ -93,4 +96,4 @@ def plan_module(module: Module, store: Store) -> Plan | None:
     for call in training.backwards:
         if not placement.available(call):
             raise Unclear("the accelerator cannot be passed to the code that trains", call)
-    return Plan(module, store, training, definitions, evaluations, homes, groups, placement)
+    return Plan(training.module, training.store, training, definitions, evaluations, homes, groups, placement)

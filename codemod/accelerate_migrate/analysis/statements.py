@@ -63,9 +63,11 @@ class Statements(Expressions):
 
     def _as_model(self, target: ast.expr, made: ast.expr, result: Value, frame: Frame) -> Value:
         """An unknown call's result whose ``parameters()`` the file asks for is a model: nothing else has them."""
-        if not (isinstance(target, ast.Name) and isinstance(made, ast.Call) and UNKNOWN in result.atoms):
+        if not (isinstance(target, (ast.Name, ast.Attribute)) and isinstance(made, ast.Call)):
             return result
-        if target.id not in frame.module.parameterised or any(isinstance(a, Parameters) for a in result):
+        if UNKNOWN not in result.atoms or any(isinstance(a, Parameters) for a in result):
+            return result
+        if ast.unparse(target) not in frame.module.parameterised:
             return result
         site = self.site(Role.MODEL, made, frame, ast.unparse(made.func))
         return value(*(a for a in result if a is not UNKNOWN), Object(site))
@@ -227,6 +229,7 @@ class Statements(Expressions):
         source = self.program.find(node.module or "", frame.module, node.level) if node.module or node.level else None
         if source is not None:
             self.enter_module(source)
+            self.exported[source].update(alias.name for alias in node.names)
         for alias in node.names:
             if alias.name == "*":
                 if source is not None:

@@ -39,6 +39,9 @@ class Store:
         self.class_bodies: dict[ast.ClassDef, dict[str, Value]] = {}
         self.starred: dict[ast.Module, set[str]] = defaultdict(set)
         self.device_flags: dict[tuple[Module, str], Value] = {}
+        self.exported: dict[Module, set[str]] = defaultdict(
+            set
+        )  # names that other files take from a module; "*" for all
         self._names: dict[Scope, Names] = {}
         self._stored: dict[tuple[Scope, str], Value] = {}
         self._globals_written: dict[Module, set[str]] = defaultdict(set)

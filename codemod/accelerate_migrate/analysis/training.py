@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from accelerate_migrate.analysis.methods import root_sites
-from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.store import Store
+from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import (
     BOTTOM,
     UNKNOWN,
@@ -38,9 +39,9 @@ class LoaderLoop:
 
 @dataclass(eq=False)
 class Training:
-    """The training of one module of a program."""
+    """The training of the active files of a program."""
 
-    module: Module
+    module: Files
     store: Store
     backwards: list[ast.Call] = field(default_factory=list)
     foreign_backwards: list[ast.Call] = field(default_factory=list)
@@ -61,7 +62,7 @@ class Training:
 
     def _sort_call(self, node: ast.Call, func: ast.Attribute) -> None:
         owner = self.value(func.value)
-        if func.attr == "backward":
+        if func.attr == "backward" and not is_accelerator(func.value):
             (self.backwards if self.is_backward(owner) else self.foreign_backwards).append(node)
         elif func.attr == "step":
             if owner.sites(Role.OPTIMIZER):
@@ -110,6 +111,52 @@ class Training:
     def reaches(self, statements: list[ast.stmt], wanted: set[ast.Call]) -> bool:
         """Whether one of these calls may run when the statements run."""
         return any(node in wanted for node in self.reached(statements) if isinstance(node, ast.Call))
+
+    def leading_to(self, node: ast.AST, scope: ast.AST) -> list[ast.stmt]:
+        """The statements of a scope at which this node may run."""
+        found: list[ast.stmt] = []
+        seen: set[ast.AST] = set()
+        queue = [node]
+        while queue:
+            current = queue.pop()
+            function = self.module.function(current)
+            if function is scope:
+                found.append(self.module.statement(current))
+            elif function not in seen:
+                seen.add(function)
+                queue.extend(self.store.callers.get(function, ()))
+        return found
+
+    def called_from(self, scope: ast.AST) -> set[ast.AST]:
+        """A scope and every function of the program that it may call, directly or not."""
+        found = {scope}
+        for node in self.reached(list(getattr(scope, "body", []))):
+            if isinstance(node, ast.Call):
+                found |= self.store.calls.get(node, set())
+        return found
+
+    def callers_of(self, scope: ast.AST) -> list[ast.AST]:
+        """A scope, and every scope that may call it, directly or not."""
+        found = [scope]
+        for current in found:
+            for call in self.store.callers.get(current, ()):
+                caller = self.module.function(call)
+                if caller not in found:
+                    found.append(caller)
+        return found
+
+    def outermost(self, scopes: Iterable[ast.AST]) -> ast.AST:
+        """The scope from which the others are called. Raises ``Unclear`` where there is none."""
+        wanted = set(scopes)
+        for scope in sorted(wanted, key=lambda s: getattr(s, "lineno", 0)):
+            if wanted <= self.called_from(scope):
+                return scope
+        first = min(wanted, key=lambda s: getattr(s, "lineno", 0))
+        raise Unclear("model, optimizer and loader are made in functions that do not call each other", first)
+
+    def made_at(self, site: Site) -> ast.AST | None:
+        """The call that makes an object."""
+        return next(iter(self.store.details[site].nodes), None)
 
     def forwards(self, node: ast.AST) -> frozenset[Site]:
         """The models that a call calls (``model(x)``), none for other nodes."""
@@ -185,7 +232,8 @@ class Training:
     def loaders(self) -> frozenset[Site]:
         """The loaders that this module makes or iterates over."""
         found = {s for loop in self.loops for s in loop.loaders}
-        found |= {s for s in self.store.details if s.role is Role.LOADER and s.path == self.module.path}
+        own = {module.path for module in self.module.active}
+        found |= {s for s in self.store.details if s.role is Role.LOADER and s.path in own}
         return frozenset(found)
 
     @cached_property
@@ -205,6 +253,13 @@ class Training:
             else:
                 epoch |= sites
         return frozenset(batch - epoch)
+
+
+def is_accelerator(node: ast.expr) -> bool:
+    """Whether an expression names the accelerator of a script that was migrated before: ``self.accelerator``."""
+    return (isinstance(node, ast.Name) and node.id == "accelerator") or (
+        isinstance(node, ast.Attribute) and node.attr == "accelerator"
+    )
 
 
 def _of_library(owner: Value) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from accelerate_migrate.analysis.modules import Module
 
 MAX_ALTERNATIVES = 10
+MAX_OBJECTS = 60
 MAX_DEPTH = 4
 
 
@@ -227,6 +228,14 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class BaseOf:
+    """``super()`` in a method of a class: its object, seen as one of the bases."""
+
+    owner: Value
+    class_ref: ClassRef
+
+
+@dataclass(frozen=True, slots=True)
 class Parameters:
     """The parameters of models (``model.parameters()`` and what is made of it)."""
 
@@ -265,6 +274,7 @@ Atom: TypeAlias = (
     | Library
     | ModuleRef
     | Bound
+    | BaseOf
     | Parameters
     | StateDict
     | Loaded
@@ -325,7 +335,8 @@ def _depth(value: Value) -> int:
 def _bounded(atoms: frozenset[Atom]) -> Value:
     if len(atoms) > MAX_ALTERNATIVES:
         objects = [a for a in atoms if isinstance(a, (Object, FunctionRef, ClassRef))]
-        atoms = frozenset([*objects[:MAX_ALTERNATIVES], UNKNOWN])
+        if len(objects) < len(atoms) or len(atoms) > MAX_OBJECTS:
+            atoms = frozenset([*objects[:MAX_OBJECTS], UNKNOWN])
     return Value(atoms)
 
 

@@ -13,7 +13,7 @@ import libcst as cst
 from ..edits import AddImport, Delete, Edit, EditConflict, Insert, ReplaceStatement
 from . import imports
 from .locate import RoundTripError, Trees
-from .plan import Plan
+from .plan import Plan, joined
 from .rewrite import Rewriter
 
 __all__ = ["EditConflict", "RoundTripError", "apply_edits"]
@@ -27,7 +27,7 @@ def apply_edits(data: bytes, tree: ast.Module, edits: Sequence[Edit], *, exporte
     """
     if not edits:
         return data
-    plan = Plan(edits)
+    plan = Plan(joined(tree, edits))
     try:
         module = cst.parse_module(data)
     except (cst.ParserSyntaxError, UnicodeDecodeError) as error:

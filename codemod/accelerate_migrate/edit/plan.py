@@ -166,3 +166,33 @@ def _key(edit: Edit) -> tuple[object, ...]:
             value = tuple(id(item) for item in value)
         values.append(value)
     return tuple(values)
+
+
+def joined(tree: ast.Module, edits: Sequence[Edit]) -> list[Edit]:
+    """The edits, with neighbouring statements that get the same header under one, unless something comes between."""
+    wraps = sorted((e for e in edits if isinstance(e, Wrap)), key=lambda e: e.statements[0].lineno)
+    if len(wraps) < 2:
+        return list(edits)
+    blocks = {id(s): block for node in ast.walk(tree) for block in _blocks(node) for s in block}
+    inserted = {(e.anchor, e.after) for e in edits if isinstance(e, Insert)}
+    result: list[Wrap] = []
+    for wrap in wraps:
+        last = result[-1] if result else None
+        first = wrap.statements[0]
+        block = blocks[id(first)]
+        if last is not None and last.header == wrap.header and last.statements[-1] in block:
+            follows = block.index(first) == block.index(last.statements[-1]) + 1
+            between = (last.statements[-1], True) in inserted or (first, False) in inserted
+            blank = first.lineno > (last.statements[-1].end_lineno or 0) + 1
+            if follows and not between and not blank:
+                result[-1] = Wrap((*last.statements, *wrap.statements), wrap.header)
+                continue
+        result.append(wrap)
+    return [*(e for e in edits if not isinstance(e, Wrap)), *result]
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        held = getattr(node, name, None)
+        if isinstance(held, list):
+            yield held

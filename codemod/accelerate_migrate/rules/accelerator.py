@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.placement import NAME, Placement
+from accelerate_migrate.analysis.placement import NAME, Creation, Placement, passes_self
 from accelerate_migrate.analysis.values import Origin, Tensor
 from accelerate_migrate.edits import (
     AddArgument,
@@ -22,10 +22,12 @@ def apply(context: Context) -> None:
     """Create the accelerator and thread it; runs last, when every rule has said where it needs one."""
     placement = context.plan.placement
     _thread(context, placement)
-    _create(context, placement)
-    context.edit(AddImport(context.options.target.module, "Accelerator"))
-    for name in sorted(context.imports):
-        context.edit(AddImport(context.options.target.module, name))
+    for creation in placement.creations:
+        _create(context, creation)
+        tree = context.plan.module.root(creation.scope)
+        context.edit(AddImport(context.options.target.module, "Accelerator", tree))
+        for name in sorted(context.imports.get(creation, ())):
+            context.edit(AddImport(context.options.target.module, name, tree))
 
 
 def _thread(context: Context, placement: Placement) -> None:
@@ -36,38 +38,66 @@ def _thread(context: Context, placement: Placement) -> None:
         context.migrated(function, f"`{function.name}` takes the accelerator in the place of `{name}`")
     for function in sorted(placement.needed - set(placement.device_parameters), key=lambda f: getattr(f, "lineno", 0)):
         assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-        context.edit(AddParameter(function, 0, NAME))
+        method = isinstance(context.parent(function), ast.ClassDef)
+        context.edit(AddParameter(function, 1 if method else 0, NAME))
         for call in store.callers[function]:
-            context.edit(AddArgument(call, NAME, index=0))
+            context.edit(AddArgument(call, context.accelerator(call), index=1 if method and passes_self(call) else 0))
         context.migrated(function, f"`{function.name}` is given the accelerator as its first argument")
+    for owner in sorted(placement.carriers, key=lambda c: c.lineno):
+        _keep(context, owner)
 
 
-def _create(context: Context, placement: Placement) -> None:
-    definition = placement.definition
-    arguments = dict(context.constructor)
+def _keep(context: Context, owner: ast.ClassDef) -> None:
+    """Let the objects of a class keep the accelerator that their constructor is given."""
+    initialiser = next(s for s in owner.body if isinstance(s, ast.FunctionDef) and s.name == "__init__")
+    if context.plan.placement.is_visible_in(initialiser):
+        return
+    first = initialiser.body[0]
+    text = f"{initialiser.args.args[0].arg}.{NAME} = {NAME}"
+    if (isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)) or _calls_base(first):
+        context.edit(Insert(first, text, after=True))
+    else:
+        context.edit(Insert(first, text))
+    context.migrated(owner, f"objects of `{owner.name}` keep the accelerator")
+
+
+def _calls_base(statement: ast.stmt) -> bool:
+    """Whether a statement is ``super().__init__(...)``, behind which a constructor's own work starts."""
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and isinstance(statement.value.func, ast.Attribute)
+        and statement.value.func.attr == "__init__"
+    )
+
+
+def _create(context: Context, creation: Creation) -> None:
+    definition = creation.definition
+    name = context.plan.placement.text_in(creation)
+    arguments = {key: text for (made, key), text in context.constructor.items() if made is creation}
     cpu_only = False
     if _stays_on_cpu(context):
         arguments = {"cpu": "True", **arguments}
         cpu_only = True
-    elif placement.cpu is not None:
-        arguments = {"cpu": placement.cpu, **arguments}
-    creation = f"{NAME} = Accelerator({', '.join(f'{k}={v}' for k, v in arguments.items())})"
-    text = "\n".join([creation, *context.after_creation])
-    first = _first_use(context, placement)
+    elif creation.cpu is not None:
+        arguments = {"cpu": creation.cpu, **arguments}
+    made = f"{name} = Accelerator({', '.join(f'{k}={v}' for k, v in arguments.items())})"
+    text = "\n".join([made, *context.after_creation.get(creation, ())])
+    first = _first_use(context, creation)
     if definition is not None and (first is None or first.lineno >= definition.statement.lineno):
         context.edit(ReplaceStatement(definition.statement, text))
-        context.migrated(definition.statement, f"the choice of a device becomes `{creation}`")
+        context.migrated(definition.statement, f"the choice of a device becomes `{made}`")
         return
     assert first is not None
     context.edit(_standing_apart(context, first, text))
     if cpu_only:
         context.review(
             first,
-            f"`{creation}`: this script chooses no device and works with tensors that `prepare` does not move, so it "
+            f"`{made}`: this script chooses no device and works with tensors that `prepare` does not move, so it "
             "stays on the CPU; to run on others, drop cpu=True and put those on accelerator.device",
         )
     else:
-        context.migrated(first, f"`{creation}` is made here")
+        context.migrated(first, f"`{made}` is made here")
     if definition is not None:
         context.edit(Delete(definition.statement))
 
@@ -105,7 +135,9 @@ def _stays_on_cpu(context: Context) -> bool:
 def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:
     """Put the creation in front of a statement; where a blank line stands there, it gets one on both sides."""
     block = context.plan.module.block(first)
-    lines = context.plan.module.lines
+    module = context.plan.module.module_of(first)
+    assert module is not None
+    lines = module.lines
     above = first.lineno - 2
     while above >= 0 and lines[above].lstrip().startswith(b"#"):
         above -= 1
@@ -120,17 +152,17 @@ def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:
     return Insert(previous, "\n" + text, after=True)
 
 
-def _first_use(context: Context, placement: Placement) -> ast.stmt | None:
+def _first_use(context: Context, creation: Creation) -> ast.stmt | None:
     """The first statement of the accelerator's scope that needs it, lifted out of blocks where others need it too."""
     module = context.plan.module
-    leading = [s for node in placement.uses for s in placement.leading_to(node)]
+    leading = [s for node in context.plan.placement.uses for s in creation.leading_to(node)]
     leading += [
-        home.bindings[0] for group in context.plan.groups if group.scope is placement.scope for home in group.homes
+        home.bindings[0] for group in context.plan.groups if group.scope is creation.scope for home in group.homes
     ]
     if not leading:
         return None
     first = min(leading, key=lambda s: (s.lineno, s.col_offset))
-    if placement.definition is not None and placement.definition.statement.lineno <= first.lineno:
+    if creation.definition is not None and creation.definition.statement.lineno <= first.lineno:
         return first
     while not all(_within(module.block(first), s, context) for s in leading):
         parent = module.parents[first]
@@ -140,9 +172,9 @@ def _first_use(context: Context, placement: Placement) -> ast.stmt | None:
     loops = [
         around
         for around in module.ancestors(first)
-        if isinstance(around, (ast.For, ast.AsyncFor, ast.While)) and module.function(around) is placement.scope
+        if isinstance(around, (ast.For, ast.AsyncFor, ast.While)) and module.function(around) is creation.scope
     ]
-    return loops[-1] if loops and loops[-1].lineno > placement.floor else first
+    return loops[-1] if loops and loops[-1].lineno > creation.floor else first
 
 
 def _within(block: list[ast.stmt], statement: ast.stmt, context: Context) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.placement import Creation
 from accelerate_migrate.analysis.plan import Plan
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.edits import Delete, Edit, EditConflict, Replace, Wrap
@@ -48,13 +50,13 @@ class Context:
 
     plan: Plan
     options: Options
-    skipped_lines: frozenset[int] = frozenset()
+    skipped_lines: Mapping[Module, frozenset[int]] = field(default_factory=dict)
     edits: list[Edit] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
     gone: set[ast.AST] = field(default_factory=set)  # roots of what will not be there any more
-    constructor: dict[str, str] = field(default_factory=dict)  # arguments that Accelerator(...) needs
-    imports: set[str] = field(default_factory=set)  # further names to import from the target package
-    after_creation: list[str] = field(default_factory=list)  # statements right behind the accelerator's creation
+    constructor: dict[tuple[Creation, str], str] = field(default_factory=dict)  # arguments that Accelerator(...) needs
+    imports: dict[Creation, set[str]] = field(default_factory=dict)  # further names to import from the target package
+    after_creation: dict[Creation, list[str]] = field(default_factory=dict)  # statements right behind a creation
+    _found: dict[Module, list[Finding]] = field(default_factory=dict)
     _rule: Rule | None = None
 
     def run(self, rule: Rule) -> None:
@@ -76,7 +78,11 @@ class Context:
     def may_change(self, node: ast.AST) -> bool:
         """Whether a rule may act on this node: it stays, and no comment says to skip its lines."""
         line, end = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
-        return not self.is_gone(node) and not self.skipped_lines.intersection(range(line, (end or line) + 1))
+        if self.is_gone(node):
+            return False
+        module = self.plan.module.module_of(node)
+        skipped = self.skipped_lines.get(module) if module is not None else frozenset[int]()
+        return not skipped or not skipped.intersection(range(line, (end or line) + 1))
 
     def has_accelerator(self, node: ast.AST) -> bool:
         """Whether the accelerator can be named at this node."""
@@ -89,6 +95,11 @@ class Context:
     def device(self, node: ast.AST) -> str:
         """The source of the device at this node."""
         return f"{self.accelerator(node)}.device"
+
+    def findings_of(self, module: Module) -> tuple[Finding, ...]:
+        """What was said about a file, in the order of its lines, each thing once."""
+        found = dict.fromkeys(self._found.get(module, ()))
+        return tuple(sorted(found, key=lambda f: (f.line, f.column, f.code)))
 
     # ---- acting
 
@@ -115,22 +126,26 @@ class Context:
         """Let only the main process run a statement."""
         self.edit(Wrap((statement,), f"if {self.accelerator(statement)}.is_main_process:"))
 
-    def construct_with(self, argument: str, text: str, needs: str) -> None:
+    def construct_with(self, argument: str, text: str, needs: str, at: ast.AST | None = None) -> None:
         """Give the accelerator's creation an argument, for which the name ``needs`` is imported from its package.
 
-        Raises ``EditConflict`` where another rule gave the same argument another value.
+        ``at`` is a node that this accelerator reaches; without it, every accelerator gets the argument. Raises
+        ``EditConflict`` where another rule gave the same argument another value.
         """
-        if self.constructor.setdefault(argument, text) != text:
-            raise EditConflict(
-                f"the accelerator's `{argument}` is given twice: {self.constructor[argument]} and {text}"
-            )
-        self.imports.add(needs)
+        for creation in self.plan.placement.creations:
+            if at is None or creation.leading_to(at):
+                known = self.constructor.setdefault((creation, argument), text)
+                if known != text:
+                    raise EditConflict(f"the accelerator's `{argument}` is given twice: {known} and {text}")
+                self.imports.setdefault(creation, set()).add(needs)
 
     def report(self, node: ast.AST, severity: Severity, message: str) -> None:
         """Say something about a place."""
         assert self._rule is not None
         line = getattr(node, "lineno", 1)
-        self.findings.append(
+        module = self.plan.module.module_of(node)
+        assert module is not None
+        self._found.setdefault(module, []).append(
             Finding(
                 self._rule.code,
                 self._rule.name,

@@ -18,8 +18,7 @@ def apply(context: Context) -> None:
             continue
         if keyword(call, "map_location") is not None or len(call.args) > 1:
             continue
-        here = Loaded(context.plan.module.path, call.lineno, call.col_offset)
-        if here in into:
+        if into.intersection(context.plan.value(call).of(Loaded)):
             context.edit(AddArgument(call, '"cpu"', name="map_location"))
             context.migrated(call, f"{short(call)} reads to the CPU: every process would fill the first GPU")
         else:

@@ -16,12 +16,13 @@ _DEVICE_KEYWORDS = ("device", "map_location")
 
 def apply(context: Context) -> None:
     """Replace uses first; a definition whose uses are all replaced goes, another one keeps its name."""
-    own = context.plan.placement.definition
+    own = {c.definition: c for c in context.plan.placement.creations if c.definition is not None}
     for definition in context.plan.definitions:
         kept = _kept_targets(context, definition)
-        if definition is own:
-            if kept:
-                context.after_creation.extend(f"{target} = {NAME}.device" for target in kept)
+        if definition in own:
+            creation = own[definition]
+            name = context.plan.placement.text_in(creation)
+            context.after_creation.setdefault(creation, []).extend(f"{target} = {name}.device" for target in kept)
         elif not context.has_accelerator(definition.statement):
             continue
         elif kept:
@@ -65,11 +66,11 @@ def _binding_scope(context: Context, node: ast.Name) -> ast.AST:
     while not isinstance(scope, ast.Module):
         names = store.scope_names(scope)
         if node.id in names.global_:
-            return module.tree
+            return module.root(node)
         if node.id in names.bound and not isinstance(scope, ast.ClassDef):
             return scope
         scope = module.scope(scope)
-    return module.tree
+    return scope
 
 
 def _replaceable(context: Context, node: ast.Name) -> bool:
@@ -106,8 +107,9 @@ def _is_target(context: Context, node: ast.Attribute) -> bool:
 def _spelled(context: Context, node: ast.expr) -> None:
     if context.may_change(node):
         if context.has_accelerator(node):
-            context.migrated(node, f"{short(node)} -> {NAME}.device")
-            context.replace(node, context.device(node))
+            device = context.device(node)
+            context.migrated(node, f"{short(node)} -> {device}")
+            context.replace(node, device)
         else:
             context.manual(node, f"{short(node)} names a device where the accelerator cannot be passed; left as it is")
 

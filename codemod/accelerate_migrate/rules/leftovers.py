@@ -30,7 +30,8 @@ def _loads(context: Context, target: ast.expr) -> list[ast.AST]:
     module = context.plan.module
     loads = [n for n in module.walk() if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)]
     if isinstance(target, ast.Name):
-        return [n for n in loads if isinstance(n, ast.Name) and n.id == target.id]
+        root = module.root(target)
+        return [n for n in loads if isinstance(n, ast.Name) and n.id == target.id and module.root(n) is root]
     if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)) or target.value.id == "self":
         return []
     owner = target.value.id

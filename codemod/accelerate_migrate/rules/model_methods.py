@@ -54,7 +54,7 @@ def _handed_to_other_files(context: Context) -> None:
         if not isinstance(call, ast.Call) or not context.may_change(call):
             continue
         for callee in plan.value(call.func).of(FunctionRef):
-            if callee.module is plan.module or isinstance(callee.node, ast.Lambda):
+            if plan.module.is_active(callee.node) or isinstance(callee.node, ast.Lambda):
                 continue
             for parameter in parameters(callee.node):
                 argument = argument_for(call, callee.node, parameter.arg) if callee.owner is None else None

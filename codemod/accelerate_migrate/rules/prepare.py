@@ -34,11 +34,10 @@ def apply(context: Context) -> None:
 
 
 def _place_of(context: Context, site: Site) -> ast.AST:
-    """The call that makes a loader, or the first loop over it where another file makes it."""
-    if site.path == context.plan.module.path:
-        for node in context.plan.module.walk():
-            if isinstance(node, ast.Call) and (node.lineno, node.col_offset) == (site.line, site.column):
-                return node
+    """The call that makes a loader, or the first loop over it where a file makes it that is not migrated."""
+    made = context.plan.training.made_at(site)
+    if made is not None and context.plan.module.is_active(made):
+        return made
     return next(loop.node for loop in context.plan.training.loops if site in loop.loaders)
 
 

@@ -64,8 +64,13 @@ def _runs_in_every_process(context: Context, call: ast.Call) -> bool:
 def _only_prints(context: Context, call: ast.Call) -> bool:
     """A function of another file that prints and calls nothing of this one."""
     callees = context.plan.value(call.func).of(FunctionRef)
-    own = context.plan.module
-    if not callees or any(c.module is own or c.owner is not None for c in callees):
+    own = context.plan.module.root(call)
+    for callee in callees:
+        first = callee.node.body if isinstance(callee.node, ast.Lambda) else callee.node.body[0]
+        here = context.plan.module.root(callee.node) is own
+        if here or callee.owner is not None or context.has_accelerator(first):
+            return False
+    if not callees:
         return False
     return all(_prints(context, c.node) for c in callees)
 

@@ -76,7 +76,11 @@ def _layers(forward: ast.AST, node: ast.expr, seen: set[str]) -> set[str]:
 def _has_unused_layer(context: Context, site: Site) -> bool:
     """Whether a class of this file makes a layer, ``self.name = nn.…``, that none of its methods reads."""
     details = context.plan.store.details[site]
-    if site.role is not Role.MODEL or details.class_def is None or details.class_def.module is not context.plan.module:
+    if (
+        site.role is not Role.MODEL
+        or details.class_def is None
+        or details.class_def.module not in context.plan.module.active
+    ):
         return False
     layers = {name for name, held in details.fields.items() if any(is_layer(s.made_by) for s in held.sites(Role.MODEL))}
     read = {

@@ -17,7 +17,7 @@ optimizer.step()
 def cpu_of(choice: str) -> str | None:
     """The ``cpu=`` that keeps this choice of a device."""
     plan = plan_of("import torch\nfrom torch import nn\nfrom settings import args\n" + choice + TRAINING)
-    return plan.placement.cpu
+    return plan.placement.creations[0].cpu
 
 
 @pytest.mark.parametrize(

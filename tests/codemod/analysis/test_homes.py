@@ -113,7 +113,7 @@ REFUSED = {
     ),
     "a container": (
         (
-            "nets = [nn.Linear(8, 3)]\nopt = torch.optim.SGD(nets[0].parameters(), lr=0.1)\n"
+            "nets = [nn.Linear(8, 3) for i in range(3)]\nopt = torch.optim.SGD(nets[0].parameters(), lr=0.1)\n"
             "nets[0](x).mean().backward()\nopt.step()\n"
         ),
         "not held by a plain variable",

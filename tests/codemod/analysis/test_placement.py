@@ -21,11 +21,11 @@ def main():
 
 
 def scope_of(plan: Plan) -> str:
-    return getattr(plan.placement.scope, "name", "module")
+    return getattr(plan.placement.creations[0].scope, "name", "module")
 
 
 def function(plan: Plan, name: str) -> ast.FunctionDef:
-    return next(n for n in ast.walk(plan.module.tree) if isinstance(n, ast.FunctionDef) and n.name == name)
+    return next(n for n in plan.module.walk() if isinstance(n, ast.FunctionDef) and n.name == name)
 
 
 def parameters_of(plan: Plan) -> dict[str, str]:
@@ -44,7 +44,7 @@ def test_at_module_level_where_everything_is() -> None:
 def test_in_main_where_the_objects_are_made() -> None:
     plan = plan_of(HEAD + MAIN + "    net(x).mean().backward()\n    opt.step()\n\n\nmain()\n")
     assert scope_of(plan) == "main"
-    assert plan.placement.definition is not None
+    assert plan.placement.creations[0].definition is not None
 
 
 def test_a_device_at_module_level_is_where_it_is_made() -> None:
@@ -124,8 +124,8 @@ opt.step()
 """
     )
     plan = plan_of(script)
-    calls = {ast.unparse(n): n for n in ast.walk(plan.module.tree) if isinstance(n, ast.Call)}
-    assert plan.placement.cpu == "not args.cuda"
+    calls = {ast.unparse(n): n for n in plan.module.walk() if isinstance(n, ast.Call)}
+    assert plan.placement.creations[0].cpu == "not args.cuda"
     assert not plan.placement.available(calls["print('start')"])
     assert not plan.placement.available(calls["parse()"])
     assert plan.placement.available(calls["nn.Linear(8, 3)"])
@@ -146,4 +146,4 @@ opt.step()
     )
     plan = plan_of(script)
     assert scope_of(plan) == "module"
-    assert plan.placement.definition is None
+    assert plan.placement.creations[0].definition is None

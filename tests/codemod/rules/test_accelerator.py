@@ -215,10 +215,10 @@ def test_the_name_accelerator_must_be_free() -> None:
     check_refused(
         """
          import torch
-        ! AM900 refused: the name `accelerator` is already used
          from torch import nn
 
          accelerator = "gas pedal"
+        ! AM900 refused: the name `accelerator` is already used
          model = nn.Linear(8, 3)
          optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
          model(torch.ones(8)).sum().backward()

@@ -163,26 +163,52 @@ def test_a_name_for_two_kinds_of_things_is_refused() -> None:
     )
 
 
-def test_a_model_kept_on_an_attribute_is_refused() -> None:
-    check_refused(
+def test_what_an_object_keeps_is_prepared_where_it_is_made() -> None:
+    check_migrated(
         """
          import torch
          from torch import nn
+        +from accelerate_runtime import Accelerator
 
 
          class Trainer:
              def __init__(self):
+        +        self.accelerator = Accelerator(cpu=True)
                  self.model = nn.Linear(8, 3)
-        !        AM900 refused: the model made here is not held by a plain variable
                  self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        +        self.model, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
 
              def step(self, x):
-                 self.model(x).sum().backward()
+        -        self.model(x).sum().backward()
+        +        self.accelerator.backward(self.model(x).sum())
+        !        AM250 review: no DataLoader
                  self.optimizer.step()
 
 
          Trainer().step(torch.ones(8))
+        """,
+    )
+
+
+def test_items_of_a_container_are_prepared_in_their_places() -> None:
+    check_migrated(
         """
+         import torch
+        +from accelerate_runtime import Accelerator
+         from torch import nn
+         from torch.utils.data import DataLoader
+
+        +accelerator = Accelerator()
+        +
+         nets = {"G": nn.Linear(8, 3)}
+         optimizers = [torch.optim.SGD(nets["G"].parameters(), lr=0.1)]
+         loader = DataLoader([])
+        +nets["G"], optimizers[0], loader = accelerator.prepare(nets["G"], optimizers[0], loader)
+         for x, y in loader:
+        -    nets["G"](x).mean().backward()
+        +    accelerator.backward(nets["G"](x).mean())
+             optimizers[0].step()
+        """,
     )
 
 

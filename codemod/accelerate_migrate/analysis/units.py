@@ -1,0 +1,52 @@
+"""Which files train together: the files of a unit are migrated, or left, as one."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from accelerate_migrate.analysis.modules import Files, Module
+from accelerate_migrate.analysis.store import Store
+from accelerate_migrate.analysis.training import Training
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Files that train together: ``modules`` run a backward or lead to one; ``helpers`` hold what they call."""
+
+    modules: frozenset[Module]
+    helpers: frozenset[Module]
+
+
+def find_units(program: Files, store: Store) -> list[Unit]:
+    """The units of a program, in the order of its files."""
+    training = Training(program, store)
+    together: list[set[Module]] = []
+    for call in training.backwards:
+        members = {program.module_of(scope) for scope in training.callers_of(program.function(call))}
+        joined = {module for module in members if module is not None}
+        for other in [group for group in together if group & joined]:
+            joined |= other
+            together.remove(other)
+        together.append(joined)
+    units = [Unit(frozenset(group), _helpers(training, group)) for group in together]
+    order = {module: index for index, module in enumerate(program.active)}
+    return sorted(units, key=lambda unit: min(order.get(module, len(order)) for module in unit.modules))
+
+
+def _helpers(training: Training, modules: set[Module]) -> frozenset[Module]:
+    """The other files whose code the unit's files run."""
+    found: set[Module] = set()
+    for node in training.reached([module.tree for module in modules]):
+        if isinstance(node, ast.Call):
+            for callee in training.store.calls.get(node, ()):
+                module = training.module.module_of(callee)
+                if module is not None and module not in modules:
+                    found.add(module)
+    return frozenset(found)
+
+
+def unit_of(units: list[Unit], module: Module | None) -> list[Unit]:
+    """The units that a file belongs to: those it trains in, else those it helps; all where neither is known."""
+    trains = [unit for unit in units if module in unit.modules]
+    return trains or [unit for unit in units if module in unit.helpers] or units
