@@ -55,12 +55,12 @@ class Insert:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unwrap:
-    """Put the statements of one branch of an ``if`` (edited) in the place of the whole ``if``, dedented.
+    """Put the statements of one branch of an ``if``, or of a ``with``, (edited) in the place of the whole, dedented.
 
     ``branch`` is ``"body"`` or ``"orelse"``. The edits inside the kept branch apply; those in the other do not exist.
     """
 
-    node: ast.If
+    node: ast.If | ast.With
     branch: str = "body"
 
 

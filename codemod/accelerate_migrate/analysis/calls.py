@@ -13,6 +13,7 @@ from accelerate_migrate.analysis.values import (
     ANY,
     BOTTOM,
     UNKNOWN,
+    Array,
     Atom,
     Availability,
     BaseOf,
@@ -162,6 +163,8 @@ class Calls(Store):
         if library.makes_fresh_tensor(name):
             told = given.keywords.get("device")
             return value(Tensor(Origin.OTHER if told is not None else Origin.FRESH))
+        if _makes_array(name, given):
+            return value(Array())
         if name == "torch.load":
             return value(Loaded(frame.module.path, node.lineno, node.col_offset))
         if name == "itertools.chain":
@@ -187,7 +190,9 @@ class Calls(Store):
 
     def _device(self, name: str, given: Arguments) -> Value:
         spelled = given.get(0, "type") if name == "torch.device" else None
-        kinds = {str(a.value).split(":")[0] for a in spelled or BOTTOM if isinstance(a, Const)}
+        kinds = {
+            str(a.value).split(":")[0] if isinstance(a, Const) else getattr(a, "kind", "") for a in spelled or BOTTOM
+        }
         return value(DeviceValue(kind=kinds.pop() if len(kinds) == 1 else ""))
 
     def _wrapped(self, name: str, node: ast.Call, given: Arguments, frame: Frame) -> Value:
@@ -288,6 +293,15 @@ class Calls(Store):
             for atom in given.positional[0].of(FunctionRef)
         ]
         return join(results) if results else ANY
+
+
+def _makes_array(name: str, given: Arguments) -> bool:
+    """Whether calling this qualified name makes a NumPy array, and not of tensors."""
+    if name in library.SIZED_ARRAYS:
+        size = given.get(library.SIZED_ARRAYS[name], "size")
+        return size is not None and size.const() is not None
+    takes_nothing = name.startswith("numpy.random.") and not given.all()  # a single number
+    return name in library.ARRAYS and not takes_nothing and tensors.combined(given.all()) is None
 
 
 def _iterated(one: Value) -> Value:

@@ -11,6 +11,15 @@ from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Availability, Const, DeviceValue, Value, is_device
 
+_PAIRS: list[tuple[type[ast.cmpop], type[ast.cmpop]]] = [
+    (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn),
+    (ast.Lt, ast.GtE),
+    (ast.Gt, ast.LtE),
+]
+_OPPOSITES = dict(_PAIRS) | {opposite: operator for operator, opposite in _PAIRS}
+
 
 @dataclass(frozen=True, eq=False)
 class DeviceDefinition:
@@ -31,9 +40,8 @@ def negated(text: str) -> str:
     node = ast.parse(text, mode="eval").body
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return ast.unparse(node.operand)
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
-        flipped = ast.NotEq() if isinstance(node.ops[0], ast.Eq) else ast.Eq()
-        return ast.unparse(ast.Compare(node.left, [flipped], node.comparators))
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _OPPOSITES:
+        return ast.unparse(ast.Compare(node.left, [_OPPOSITES[type(node.ops[0])]()], node.comparators))
     if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
         return f"not {text}"
     return f"not ({text})"
@@ -45,7 +53,7 @@ def condition_as_cpu(training: Training, test: ast.expr) -> str | None:
         inner = availability(training.value(test.operand))
         return None if inner is not None and inner.exact and not inner.rest else ast.unparse(test.operand)
     known = availability(training.value(test))
-    if known is None or not known.exact:
+    if known is None or not known.exact or Const(False) in training.value(test).atoms:  # set to False by some branch
         return negated(ast.unparse(test))
     if not known.rest:
         return None

@@ -16,6 +16,7 @@ from accelerate_migrate.analysis.values import (
     BOTTOM,
     NONE,
     UNKNOWN,
+    Array,
     Atom,
     Availability,
     BaseOf,
@@ -36,7 +37,9 @@ from accelerate_migrate.analysis.values import (
     Tensor,
     Value,
     element,
+    flatten,
     join,
+    names_cuda,
     sequence,
     value,
 )
@@ -91,6 +94,8 @@ class Expressions(Calls):
             return self.class_attribute(atom, name) or ANY
         if isinstance(atom, BaseOf):
             return self._base_attribute(atom, name, frame)
+        if isinstance(atom, Array) and name == "T":
+            return value(atom)
         if atom is UNKNOWN and node is not None:
             known = self.attribute_of_unknown(frame.module, ast.unparse(node))
             return known if known is not None else value(Bound(ANY, name))
@@ -215,6 +220,8 @@ class Expressions(Calls):
 
     def _eval_BinOp(self, node: ast.BinOp, frame: Frame) -> Value:
         left, right = self.expression(node.left, frame), self.expression(node.right, frame)
+        if isinstance(node.op, (ast.Add, ast.Mod)) and names_cuda(left):  # "cuda:" + str(n), "cuda:%d" % n
+            return value(DeviceValue(is_string=True, kind="cuda"))
         return self._binary(left, right, node.op)
 
     def _binary(self, left: Value, right: Value, operator: ast.operator) -> Value:
@@ -374,4 +381,6 @@ def _with_item(atom: Atom, key: object, one: Value) -> Value:
         return value(Mapping_(atom.items, one | (atom.rest or BOTTOM)))
     if isinstance(atom, Sequence_):
         return value(Sequence_((), join([*atom.held, one]), atom.is_tuple))
+    if isinstance(atom, Array) and any(isinstance(a, Tensor) for a in flatten(one)):
+        return ANY
     return value(atom)

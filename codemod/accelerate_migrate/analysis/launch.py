@@ -60,8 +60,23 @@ def _all(plan: Plan, modules: list[Module]) -> Iterator[LaunchFact]:
             yield from _named_gpu(definition.statement)
     for node in nodes:
         if isinstance(node, ast.Assign) and any("CUDA_VISIBLE_DEVICES" in ast.unparse(t) for t in node.targets):
-            if isinstance(node.value, ast.Constant) and re.fullmatch(r"\d+(,\d+)*", str(node.value.value)):
-                yield LaunchFact("gpu_ids", str(node.value.value), node.lineno, "CUDA_VISIBLE_DEVICES is set here")
+            flag = _default_of_flag(plan, node.value)
+            listed = flag.value if flag is not None else node.value
+            if isinstance(listed, ast.Constant) and re.fullmatch(r"\d+(,\d+)*", str(listed.value)):
+                why = "CUDA_VISIBLE_DEVICES is set here" if flag is None else "what CUDA_VISIBLE_DEVICES is by default"
+                yield LaunchFact("gpu_ids", str(listed.value), listed.lineno, why)
+
+
+def _default_of_flag(plan: Plan, node: ast.expr) -> ast.keyword | None:
+    """The ``default=`` of the flag that ``args.gpu_id`` reads."""
+    if not isinstance(node, ast.Attribute):
+        return None
+    for call in plan.module.walk():
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+            flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            if any(flag.startswith("--") and flag[2:].replace("-", "_") == node.attr for flag in flags):
+                return next((k for k in call.keywords if k.arg == "default"), None)
+    return None
 
 
 def _data_parallel(call: ast.Call) -> Iterator[LaunchFact]:

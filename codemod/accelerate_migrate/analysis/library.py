@@ -85,6 +85,53 @@ FRESH = frozenset(
         "multinomial",
     ]
 )
+# Those of them, and their kin, that take ``device=`` and fill a tensor with values that are told.
+CONSTANT_TENSORS = frozenset(
+    "torch." + name
+    for name in ["zeros", "ones", "full", "empty", "eye", "tensor", "zeros_like", "ones_like", "full_like"]
+)
+# Functions of NumPy that make an array whatever they are given, and those of numpy.random that do where given a size.
+ARRAYS = frozenset(
+    "numpy." + name
+    for name in [
+        "array",
+        "asarray",
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "eye",
+        "identity",
+        "arange",
+        "linspace",
+        "logspace",
+        "concatenate",
+        "stack",
+        "vstack",
+        "hstack",
+        "tile",
+        "repeat",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "random.rand",
+        "random.randn",
+        "random.random",
+        "random.random_sample",
+        "random.permutation",
+    ]
+)
+SIZED_ARRAYS = {
+    "numpy.random." + name: position
+    for position, names in (
+        (0, ["standard_normal"]),
+        (1, ["exponential", "poisson", "choice"]),
+        (2, ["normal", "uniform", "randint", "beta", "gamma", "binomial", "laplace", "lognormal"]),
+    )
+    for name in names
+}
+# Methods and attributes of a NumPy array that give an array again.
+ARRAY_METHODS = frozenset(["astype", "reshape", "copy", "transpose", "flatten", "ravel", "clip", "repeat", "T"])
 # Methods of nn.Module that return the module itself.
 SELF_RETURNING = frozenset(
     [
@@ -139,11 +186,19 @@ HARMLESS_CUDA = frozenset(
         "empty_cache",
         "manual_seed",
         "manual_seed_all",
+        "seed",
+        "seed_all",
+        "get_rng_state_all",
+        "set_rng_state_all",
         "memory_allocated",
         "max_memory_allocated",
-        "reset_peak_memory_stats",
-        "reset_max_memory_allocated",
-        "current_device",
+        "memory_reserved",
+        "max_memory_reserved",
+        "memory_cached",
+        "max_memory_cached",
+        "memory_stats",
+        "is_bf16_supported",
+        "get_arch_list",
         "is_initialized",
     ]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,11 @@ from accelerate_migrate.analysis.values import (
     ANY,
     BOTTOM,
     UNKNOWN,
+    Array,
     Atom,
     Bound,
+    DeviceValue,
+    Library,
     Loaded,
     Mapping_,
     Object,
@@ -29,12 +33,16 @@ from accelerate_migrate.analysis.values import (
     flatten,
     is_device,
     join,
+    names_cuda,
     sequence,
     value,
 )
 
 if TYPE_CHECKING:
     from accelerate_migrate.analysis.calls import Calls
+
+
+_NUMBER_OF_DEVICE = re.compile("(local_|global_)?rank|(gpu|cuda|device)(_?(id|index|idx|num|no))?")
 
 
 def root_sites(one: Value) -> frozenset[Site]:
@@ -75,10 +83,14 @@ def _call_on(calls: Calls, atom: Atom, method: Bound, node: ast.Call, given: Arg
         return _sequence_method(calls, atom, name, node, given, frame)
     if isinstance(atom, Mapping_):
         return _mapping_method(calls, atom, name, node, given, frame)
+    if isinstance(atom, Array):
+        return value(atom) if name in library.ARRAY_METHODS else ANY
     if isinstance(atom, (Parameters, StateDict, Loaded)):
         return value(atom) if name in ("to", "cuda", "cpu", "copy", "get", "data") else ANY
     if atom is UNKNOWN and name in ("parameters", "named_parameters"):
         return value(Parameters(frozenset()), UNKNOWN)
+    if name == "format" and names_cuda(value(atom)):  # "cuda:{}".format(n)
+        return value(DeviceValue(is_string=True, kind="cuda"))
     if name == "add_argument":
         _remember_device_flag(calls, given, frame)
     tensor = tensors.combined(given.all())
@@ -88,14 +100,18 @@ def _call_on(calls: Calls, atom: Atom, method: Bound, node: ast.Call, given: Arg
 
 
 def _remember_device_flag(calls: Calls, given: Arguments, frame: Frame) -> None:
-    """``add_argument("--device", default="cuda")``: whatever ``parse_args`` returns has a device under that name."""
-    default = given.keywords.get("default", BOTTOM)
-    flags = [v.const() for v in given.positional]
-    if not is_device(default):
+    """``add_argument("--device", default="cuda")``: whatever ``parse_args`` returns has a device under that name.
+
+    ``add_argument("--gpu", type=int)`` is the number of one.
+    """
+    numbered = value(Library("builtins.int")) == given.keywords.get("type")
+    if not is_device(given.keywords.get("default", BOTTOM)) and not numbered:
         return
-    for flag in flags:
+    for flag in (v.const() for v in given.positional):
         if isinstance(flag, str) and flag.startswith("--"):
-            calls.remember_device_flag(frame.module, flag.lstrip("-").replace("-", "_"))
+            name = flag.lstrip("-").replace("-", "_")
+            if not numbered or _NUMBER_OF_DEVICE.fullmatch(name):
+                calls.remember_device_flag(frame.module, name, index=numbered)
 
 
 def _object_method(atom: Object, name: str) -> Value:

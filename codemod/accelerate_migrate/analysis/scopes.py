@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from accelerate_migrate.analysis.modules import Scope
+from accelerate_migrate.analysis.modules import Scope, Tree
+
+if TYPE_CHECKING:
+    from accelerate_migrate.analysis.store import Store
 
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -44,6 +48,19 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
     spec = function.args
     found = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]
     return found + [a for a in (spec.vararg, spec.kwarg) if a is not None]
+
+
+def binding_scope(module: Tree, store: Store, node: ast.Name) -> ast.AST:
+    """The scope that binds the name at this node."""
+    scope = module.scope(node)
+    while not isinstance(scope, ast.Module):
+        names = store.scope_names(scope)
+        if node.id in names.global_:
+            return module.root(node)
+        if node.id in names.bound and not isinstance(scope, ast.ClassDef):
+            return scope
+        scope = module.scope(scope)
+    return scope
 
 
 def is_decorated(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, decorator: str) -> bool:

@@ -136,10 +136,10 @@ class Store:
         known = self._attributes.get((module.path, text))
         return known if known is not None else self.device_flags.get((module, text.rsplit(".", 1)[-1]))
 
-    def remember_device_flag(self, module: Module, name: str) -> None:
-        """Note that the parsed arguments of a module have a device under this name."""
+    def remember_device_flag(self, module: Module, name: str, *, index: bool = False) -> None:
+        """Note that the parsed arguments of a module have a device, or the number of one, under this name."""
         if (module, name) not in self.device_flags:
-            self.device_flags[module, name] = value(DeviceValue(is_string=True))
+            self.device_flags[module, name] = value(DeviceValue(is_string=not index, index=index))
             self.grew = True
 
     def remember_attribute(self, module: Module, text: str, one: Value) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from accelerate_migrate.analysis.tensor_types import tensor_type
 from accelerate_migrate.analysis.values import (
     ANY,
     UNKNOWN,
+    Array,
     Number,
     Origin,
     Reduction,
@@ -35,7 +37,7 @@ def combined(values: Iterable[Value]) -> Tensor | None:
                 tensors.append(atom)
             elif isinstance(atom, Number):
                 numbers.append(atom)
-            elif atom is UNKNOWN:
+            elif atom is UNKNOWN or isinstance(atom, Array):
                 known = False
     if not tensors:
         return None
@@ -74,6 +76,9 @@ def arithmetic(left: Value, right: Value, operator: str) -> Value:
     lefts, rights = ({a.reduction for a in side if isinstance(a, (Tensor, Number))} for side in (left, right))
     if tensor is None:
         numbers = [a for side in (left, right) for a in side if isinstance(a, Number)]
+        arrays = [a for side in (left, right) for a in side.of(Array)]
+        if arrays and UNKNOWN not in (left | right).atoms:
+            return value(arrays[0])
         if not numbers:
             return ANY if UNKNOWN in (left | right).atoms or not (left.atoms and right.atoms) else value(Number())
         return value(
@@ -129,9 +134,10 @@ def method(tensor: Tensor, name: str, arguments: Sequence[Value], keywords: dict
         return value(Number())
     if name in ("backward", "stride", "is_contiguous"):
         return ANY
-    if name == "cpu":
+    to_host = [tensor_type(one) for one in arguments] if name == "type" else []
+    if name == "cpu" or (tensor.origin is not Origin.BATCH and any(t is not None and not t.cuda for t in to_host)):
         return value(Tensor(Origin.FRESH, tensor.reduction, tensor.loaders, tensor.models))
-    if name in ("to", "cuda"):
+    if name in ("to", "cuda") or any(t is not None and t.cuda for t in to_host):
         return value(
             tensor
             if tensor.origin is not Origin.FRESH

@@ -138,11 +138,17 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Array:
+    """An array that NumPy made and into which no tensor went."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceValue:
-    """A device: a string (``is_string``), a ``torch.device`` or an index."""
+    """A device: a string (``is_string``), a ``torch.device``, or (``index``) the number of a GPU, as of ``--gpu 1``."""
 
     is_string: bool = False
     kind: str = ""  # "cuda", "cpu" or "" where it depends
+    index: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +270,7 @@ Atom: TypeAlias = (
     | Object
     | Tensor
     | Number
+    | Array
     | DeviceValue
     | Availability
     | Batches
@@ -407,10 +414,27 @@ def is_device(one: Value) -> bool:
     """Whether every alternative is a device: a ``torch.device``, or a string that names one."""
     found = False
     for atom in one.atoms:
-        if isinstance(atom, DeviceValue) or (
+        if (isinstance(atom, DeviceValue) and not atom.index) or (
             isinstance(atom, Const) and isinstance(atom.value, str) and _DEVICE_NAME.fullmatch(atom.value)
         ):
             found = True
         else:
             return False
     return found
+
+
+def is_index(one: Value) -> bool:
+    """Whether a value is a number (``None`` aside), which where a device is asked for is that of a GPU."""
+    numbers = [a for a in one if not (isinstance(a, Const) and a.value is None)]
+    return bool(numbers) and all(
+        isinstance(a, Number)
+        or (isinstance(a, DeviceValue) and a.index)
+        or (isinstance(a, Const) and type(a.value) is int)
+        for a in numbers
+    )
+
+
+def names_cuda(one: Value) -> bool:
+    """Whether a value is the beginning of a CUDA device's name, of which the index is still to come."""
+    text = one.const()
+    return isinstance(text, str) and re.fullmatch(r"cuda:(%[sd]|\{\w*\})?", text) is not None

@@ -6,12 +6,17 @@ import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from accelerate_migrate.analysis.library import AVAILABLE
 from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.nearby import device_at_hand, device_of_parameters
 from accelerate_migrate.analysis.placement import Creation
 from accelerate_migrate.analysis.plan import Plan
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.edits import Delete, Edit, EditConflict, Replace, Wrap
+from accelerate_migrate.analysis.values import Library
+from accelerate_migrate.edits import Delete, Edit, EditConflict, Replace, ReplaceStatement, Wrap
 from accelerate_migrate.findings import Finding, Options, Severity
+
+_ASKING = AVAILABLE | {"torch.cuda.device_count", "builtins.len", "builtins.isinstance", "builtins.hasattr"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,27 @@ class Context:
         found = dict.fromkeys(self._found.get(module, ()))
         return tuple(sorted(found, key=lambda f: (f.line, f.column, f.code)))
 
+    def device_here(self, node: ast.expr | ast.stmt) -> str | None:
+        """The source of the device at this node, or ``None`` where nothing there knows it.
+
+        In a helper or a module of layers it is that of a tensor at hand, which needs no accelerator.
+        """
+        if self._is_helper(self.plan.module.function(node)):
+            module, value = self.plan.module, self.plan.value
+            near = device_at_hand(module, value, node, trusting=not self.has_accelerator(node))
+            near = near or device_of_parameters(module, value, node)
+            if near is not None:
+                return near
+        return self.device(node) if self.has_accelerator(node) else None
+
+    def _is_helper(self, function: ast.AST) -> bool:
+        """Whether a function needs no accelerator by itself: it does not set up, train or draw from a loader."""
+        plan = self.plan
+        if isinstance(function, ast.Module) or any(function is c.scope for c in plan.placement.creations):
+            return False
+        own = {*plan.training.backwards, *(loop.node for loop in plan.training.loops)}
+        return function not in plan.placement.device_parameters and own.isdisjoint(plan.module.walk(function))
+
     # ---- acting
 
     def edit(self, edit: Edit) -> None:
@@ -116,11 +142,37 @@ class Context:
             if inner is not node and inner not in kept and inner not in above:
                 self.gone.add(inner)
 
+    def replace_statement(self, statement: ast.stmt, text: str) -> None:
+        """Put other statements in a statement's place; nothing of it is left."""
+        self.edit(ReplaceStatement(statement, text))
+        self.gone.add(statement)
+
     def delete(self, statement: ast.stmt) -> None:
         """Remove a statement."""
         if statement not in self.gone:
             self.edit(Delete(statement))
             self.gone.add(statement)
+
+    def delete_emptying(self, statement: ast.stmt) -> None:
+        """Remove a statement, and the ``if`` around it that is left with nothing in it."""
+        around = self.parent(statement)
+        while (
+            isinstance(around, ast.If)
+            and all(s is statement or self.is_gone(s) for s in (*around.body, *around.orelse))
+            and not any(isinstance(n, (ast.Await, ast.NamedExpr)) for n in ast.walk(around.test))
+            and all(self.asks_only(n) for n in ast.walk(around.test) if isinstance(n, ast.Call))
+            and self.may_change(around.test)
+        ):
+            self.edits = [
+                e for e in self.edits if not (isinstance(e, Delete) and e.node in (*around.body, *around.orelse))
+            ]
+            statement, around = around, self.parent(around)
+        self.delete(statement)
+
+    def asks_only(self, call: ast.Call) -> bool:
+        """Whether a call is known to only ask: ``torch.cuda.is_available()``, ``len(ids)``."""
+        names = {a.name for a in self.plan.value(call.func) if isinstance(a, Library)}
+        return bool(names) and names <= _ASKING
 
     def guard(self, statement: ast.stmt) -> None:
         """Let only the main process run a statement."""

@@ -50,3 +50,26 @@ def if_around(plan: Plan, statement: ast.stmt) -> ast.If | None:
 def without_module(model: ast.expr) -> ast.expr:
     """The model of ``model.module``, which is how a script looks through a wrapper; else the expression itself."""
     return model.value if isinstance(model, ast.Attribute) and model.attr == "module" else model
+
+
+def is_map_location(plan: Plan, node: ast.expr) -> bool:
+    """Whether an expression tells ``torch.load`` where to put what it reads."""
+    parent = plan.module.parents[node]
+    named = isinstance(parent, ast.keyword) and parent.arg == "map_location"
+    call = plan.module.parents[parent] if isinstance(parent, ast.keyword) else parent
+    if not isinstance(call, ast.Call) or "torch.load" not in library_names(plan, call.func):
+        return False
+    return named or call.args[1:2] == [node]
+
+
+def moves_storage(node: ast.Lambda) -> bool:
+    """Whether a function moves the storage it is given: ``lambda storage, location: storage.cuda(1)``."""
+    body, given = node.body, node.args.args
+    return (
+        isinstance(body, ast.Call)
+        and isinstance(body.func, ast.Attribute)
+        and body.func.attr == "cuda"
+        and isinstance(body.func.value, ast.Name)
+        and bool(given)
+        and body.func.value.id == given[0].arg
+    )

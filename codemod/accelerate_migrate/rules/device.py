@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 
 from accelerate_migrate.analysis.devices import DeviceDefinition, is_device_argument, spelled_kinds
 from accelerate_migrate.analysis.placement import NAME, argument_for
-from accelerate_migrate.analysis.scopes import parameters
-from accelerate_migrate.analysis.values import Const, DeviceValue, Library, is_device
+from accelerate_migrate.analysis.scopes import binding_scope, parameters
+from accelerate_migrate.analysis.values import Library, is_device, is_index
 from accelerate_migrate.edits import RenameKeyword, ReplaceStatement
 from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import is_map_location, library_names, moves_storage
+from accelerate_migrate.rules.comparisons import Kept, compare_types
 
 _DEVICE_KEYWORDS = ("device", "map_location")
+_SPELLINGS = (ast.Call, ast.IfExp, ast.Constant, ast.JoinedStr, ast.BinOp)
 
 
 def apply(context: Context) -> None:
     """Replace uses first; a definition whose uses are all replaced goes, another one keeps its name."""
     own = {c.definition: c for c in context.plan.placement.creations if c.definition is not None}
+    all_kept: list[Kept] = []
     for definition in context.plan.definitions:
         kept = _kept_targets(context, definition)
+        certain = definition in own or definition.statement in getattr(definition.scope, "body", [])
+        all_kept += [Kept(target, definition, certain) for target in kept]
         if definition in own:
             creation = own[definition]
             name = context.plan.placement.text_in(creation)
@@ -35,7 +42,9 @@ def apply(context: Context) -> None:
         context.gone.add(definition.statement)
     for node in context.plan.module.walk():
         if isinstance(node, ast.expr) and not context.is_gone(node):
-            _use(context, node)
+            compare_types(context, node, all_kept, partial(_replaceable, context))
+            if not context.is_gone(node):
+                _use(context, node)
 
 
 def _kept_targets(context: Context, definition: DeviceDefinition) -> list[str]:
@@ -54,49 +63,59 @@ def _loads(context: Context, definition: DeviceDefinition, name: str) -> list[as
     found = []
     for node in context.plan.module.walk():
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
-            if _binding_scope(context, node) is definition.scope and not context.is_gone(node):
+            if binding_scope(context.plan.module, context.plan.store, node) is definition.scope and not context.is_gone(
+                node
+            ):
                 found.append(node)
     return found
 
 
-def _binding_scope(context: Context, node: ast.Name) -> ast.AST:
-    """The scope that binds the name read here."""
-    module, store = context.plan.module, context.plan.store
-    scope = module.scope(node)
-    while not isinstance(scope, ast.Module):
-        names = store.scope_names(scope)
-        if node.id in names.global_:
-            return module.root(node)
-        if node.id in names.bound and not isinstance(scope, ast.ClassDef):
-            return scope
-        scope = module.scope(scope)
-    return scope
-
-
 def _replaceable(context: Context, node: ast.Name) -> bool:
-    scope = _binding_scope(context, node)
+    scope = binding_scope(context.plan.module, context.plan.store, node)
     if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.id in {a.arg for a in parameters(scope)}:
         return context.plan.placement.device_parameters.get(scope) == node.id
     defined = {d.statement for d in context.plan.definitions if node.id in d.targets and d.scope is scope}
     for other in context.plan.module.walk(scope):
         if isinstance(other, ast.Name) and other.id == node.id and isinstance(other.ctx, (ast.Store, ast.Del)):
             around = {context.plan.module.statement(other), *context.plan.module.ancestors(other)}
-            if not around & defined and _binding_scope(context, other) is scope:
+            if not around & defined and binding_scope(context.plan.module, context.plan.store, other) is scope:
                 return False
     return bool(defined) and context.has_accelerator(node) and context.may_change(node)
 
 
 def _use(context: Context, node: ast.expr) -> None:
-    if isinstance(node, ast.Compare):
-        _comparison(context, node)
+    if isinstance(node, (ast.Lambda, ast.Dict)):
+        if _maps_to_device(context, node):
+            _spelled(context, node)
     elif isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load) and is_device(context.plan.value(node)) and _replaceable(context, node):
             _replace_name(context, node)
     elif isinstance(node, ast.Attribute):
-        if is_device_argument(context.plan.training, node) and not _is_target(context, node):
+        if (is_device_argument(context.plan.training, node) and not _is_target(context, node)) or _is_number(
+            context, node
+        ):
             _spelled(context, node)
-    elif isinstance(node, (ast.Call, ast.IfExp, ast.Constant, ast.JoinedStr)) and _spelled_out(context, node):
+    elif isinstance(node, _SPELLINGS) and (_spelled_out(context, node) or _is_number(context, node)):
         _spelled(context, node)
+
+
+def _maps_to_device(context: Context, node: ast.Lambda | ast.Dict) -> bool:
+    """Whether ``torch.load`` is told to put what it reads on a GPU: ``lambda s, _: s.cuda(1)``, ``{"cuda:0": dev}``."""
+    if isinstance(node, ast.Lambda):
+        return is_map_location(context.plan, node) and moves_storage(node)
+    kinds = [context.plan.value(item) for item in node.values]
+    known = bool(kinds) and all(is_device(one) and spelled_kinds(one) != {"cpu"} for one in kinds)
+    return known and is_map_location(context.plan, node)
+
+
+def _is_number(context: Context, node: ast.expr) -> bool:
+    """Whether a number stands where torch asks for a device: ``torch.zeros(3, device=args.gpu)``."""
+    parent = context.parent(node)
+    if not isinstance(parent, ast.keyword) or parent.arg != "device" or not is_index(context.plan.value(node)):
+        return False
+    call = context.parent(parent)
+    names = library_names(context.plan, call.func) if isinstance(call, ast.Call) else frozenset()
+    return any(name.startswith("torch.") for name in names)
 
 
 def _is_target(context: Context, node: ast.Attribute) -> bool:
@@ -106,8 +125,8 @@ def _is_target(context: Context, node: ast.Attribute) -> bool:
 
 def _spelled(context: Context, node: ast.expr) -> None:
     if context.may_change(node):
-        if context.has_accelerator(node):
-            device = context.device(node)
+        device = context.device_here(node)
+        if device is not None:
             context.migrated(node, f"{short(node)} -> {device}")
             context.replace(node, device)
         else:
@@ -161,23 +180,6 @@ def _spelled_out(context: Context, node: ast.expr) -> bool:
         return True
     named = [a.name for a in context.plan.value(parent.func) if isinstance(a, Library)]
     return "torch.load" in named
-
-
-def _comparison(context: Context, node: ast.Compare) -> None:
-    """``device == "cuda"`` on a device string compares the device's type."""
-    if len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Eq, ast.NotEq)) or not context.may_change(node):
-        return
-    left, right = node.left, node.comparators[0]
-    if isinstance(left, ast.Constant):
-        left, right = right, left
-    if not (isinstance(left, ast.Name) and isinstance(right, ast.Constant) and isinstance(right.value, str)):
-        return
-    one = context.plan.value(left)
-    textual = any(isinstance(a, Const) or (isinstance(a, DeviceValue) and a.is_string) for a in one)
-    if is_device(one) and textual and _replaceable(context, left):
-        context.replace(left, f"{context.device(left)}.type")
-        context.gone.add(left)
-        context.migrated(node, f"{short(node)} compares the type of the accelerator's device")
 
 
 RULE = Rule(

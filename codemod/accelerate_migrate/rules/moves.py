@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move, spelled_kinds
-from accelerate_migrate.analysis.values import Atom, Object, Origin, Role, Tensor, flatten, is_device
-from accelerate_migrate.edits import Unwrap
+from accelerate_migrate.analysis.library import CONSTANT_TENSORS
+from accelerate_migrate.analysis.values import Atom, Object, Origin, Role, Tensor, flatten, is_device, is_index
+from accelerate_migrate.edits import AddArgument, Unwrap
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import keyword, method_calls
+from accelerate_migrate.rules.calls import is_map_location, keyword, library_names, method_calls, moves_storage
 
 
 def apply(context: Context) -> None:
@@ -20,7 +21,13 @@ def apply(context: Context) -> None:
     for call, func in moves:
         if context.may_change(call) and _prepare_moves(context, func.value):
             dropped[call] = func.value
-    statements = {context.plan.module.statement(call) for call, _ in moves if call in dropped}
+    pinned = [
+        (call, func)
+        for call, func in method_calls(context.plan, "pin_memory")
+        if context.may_change(call) and _prepare_moves(context, func.value)
+    ]
+    dropped |= {call: func.value for call, func in pinned}
+    statements = {context.plan.module.statement(call) for call in dropped}
     vanishing = {s for s in statements if _moves_only(s, dropped)}
     _guards(context, moves, vanishing)
     for statement in sorted(vanishing, key=lambda s: s.lineno):
@@ -30,9 +37,16 @@ def apply(context: Context) -> None:
     for call, func in moves:
         if context.may_change(call):
             _rewrite(context, call, func, dropped)
+    for call, func in pinned:
+        if context.may_change(call):
+            context.migrated(call, f"{short(call)}: `prepare` has put it on its device")
+            context.replace(call, "{0}", func.value)
 
 
 def _is_move(context: Context, call: ast.Call, func: ast.Attribute) -> bool:
+    around = context.parent(call)
+    if isinstance(around, ast.Lambda) and moves_storage(around) and is_map_location(context.plan, around):
+        return False
     owner = context.plan.value(func.value)
     if any(isinstance(a, Object) and a.site.role not in (Role.MODEL, Role.LOSS) for a in owner):
         return False
@@ -42,7 +56,7 @@ def _is_move(context: Context, call: ast.Call, func: ast.Attribute) -> bool:
     if target is None:
         return False
     one = context.plan.value(target)
-    return is_device(one) and spelled_kinds(one) != {"cpu"}
+    return (is_device(one) and spelled_kinds(one) != {"cpu"}) or is_index(one)
 
 
 def _target(call: ast.Call) -> ast.expr | None:
@@ -145,13 +159,17 @@ def _guards(
 ) -> None:
     """``if use_cuda:`` around nothing but moves goes: what is left in it holds on every device."""
     moving = {context.plan.module.statement(call) for call, _ in moves}
+    owners = {call: func.value for call, func in moves}
     for node in context.plan.module.walk():
-        if not isinstance(node, ast.If) or node.orelse or not is_device_flag(context.plan.training, node.test):
+        if not isinstance(node, ast.If) or not is_device_flag(context.plan.training, node.test):
+            continue
+        if node.orelse:
+            _same_branches(context, node, owners)
             continue
         if not context.may_change(node.test) or not all(s in moving and is_pure_move(s) for s in node.body):
             continue
         left = [s for s in node.body if s not in vanishing]
-        if left and not context.has_accelerator(node):
+        if left and not all(context.device_here(s) is not None for s in left):
             continue
         if left:
             context.edit(Unwrap(node))
@@ -160,6 +178,38 @@ def _guards(
         else:
             context.migrated(node, f"`if {short(node.test)}` guarded moves only, which `prepare` makes now")
             context.delete(node)
+
+
+def _same_branches(context: Context, node: ast.If, owners: dict[ast.Call, ast.expr]) -> None:
+    """``if use_cuda: return x.cuda() else: return x``: one branch is the other with moves, which hold everywhere."""
+    branch, other = node.body, node.orelse
+    if isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not):
+        branch, other = other, branch
+    inside = [n for s in branch for n in ast.walk(s) if isinstance(n, ast.Call) and n in owners]
+    if not inside or not context.may_change(node) or not _equal(branch, other, owners):
+        return
+    if all(context.device_here(call) is not None for call in inside):
+        context.edit(Unwrap(node, "body" if branch is node.body else "orelse"))
+        context.gone.add(node.test)
+        context.gone.update(other)
+        context.migrated(node.test, f"`if {short(node.test)}` chose between devices only, which hold everywhere now")
+
+
+def _equal(one: object, other: object, owners: dict[ast.Call, ast.expr]) -> bool:
+    """Whether two pieces of code say the same, moves in the first one aside."""
+    if isinstance(one, ast.Call) and one in owners:
+        return _equal(owners[one], other, owners)
+    if isinstance(one, list):
+        return (
+            isinstance(other, list)
+            and len(one) == len(other)
+            and all(_equal(a, b, owners) for a, b in zip(one, other, strict=True))
+        )
+    if isinstance(one, ast.AST):
+        return type(one) is type(other) and all(
+            _equal(getattr(one, name, None), getattr(other, name, None), owners) for name in one._fields
+        )
+    return type(one) is type(other) and one == other
 
 
 # ---- single moves
@@ -182,19 +232,33 @@ def _rewrite(context: Context, call: ast.Call, func: ast.Attribute, dropped: dic
         else:
             context.replace(target, "{0}.to(" + rest[0] + ")", owner, *rest[1])
         return
-    if not context.has_accelerator(call):
-        if func.attr == "cuda":
-            context.manual(call, f"{short(call)} moves to CUDA where the accelerator cannot be passed; left as it is")
-        return
     if _is_bare_statement(context, call) and _returns_a_copy(context, owner):
         context.note(call, f"{short(call)} moves a copy that nothing uses; left as it is")
         return
-    extra = "".join(f", {k.arg}={ast.unparse(k.value)}" for k in call.keywords if k.arg in ("non_blocking", "dtype"))
-    if func.attr == "to" and target is call:
+    if func.attr == "to" and target is call and not is_index(context.plan.value(_target(call) or call)):
         return  # its device is a variable, which another rule looks at
-    device = context.device(call)
+    device = context.device_here(call)
+    if device is None:
+        if func.attr == "cuda":
+            context.manual(call, f"{short(call)} moves to CUDA where the accelerator cannot be passed; left as it is")
+        return
+    made = None if call.keywords else _made_of_constants(context, owner)
+    if made is not None:
+        context.edit(AddArgument(made, device, name="device"))
+        context.replace(target, "{0}", owner)
+        context.migrated(call, f"{short(target)} is made on {device}")
+        return
+    extra = "".join(f", {k.arg}={ast.unparse(k.value)}" for k in call.keywords if k.arg in ("non_blocking", "dtype"))
     context.migrated(call, f"{short(target)} -> .to({device})")
     context.replace(target, "{0}.to(" + device + extra + ")", owner)
+
+
+def _made_of_constants(context: Context, owner: ast.expr) -> ast.Call | None:
+    """The call that makes a tensor of given values on the spot: they are the same on every device."""
+    if not isinstance(owner, ast.Call) or keyword(owner, "device") is not None or keyword(owner, "out") is not None:
+        return None
+    names = library_names(context.plan, owner.func)
+    return owner if names and names <= CONSTANT_TENSORS else None
 
 
 def _without_device(call: ast.Call) -> tuple[str, list[ast.expr]] | None:

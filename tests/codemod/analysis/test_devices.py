@@ -28,7 +28,7 @@ def cpu_of(choice: str) -> str | None:
         ('device = "cpu" if not torch.cuda.is_available() else "cuda"', None),
         ('device = "cuda" if torch.cuda.is_available() and args.cuda else "cpu"', "not args.cuda"),
         ('device = "cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu"', "args.no_cuda"),
-        ('device = "cuda" if args.gpu >= 0 else "cpu"', "not (args.gpu >= 0)"),
+        ('device = "cuda" if args.gpu >= 0 else "cpu"', "args.gpu < 0"),
         ('device = "cuda" if args.gpu != -1 and torch.cuda.is_available() else "cpu"', "args.gpu == -1"),
         ('device = "cpu" if args.cpu else "cuda"', "args.cpu"),
         ('device = torch.device("cuda")', None),

@@ -31,12 +31,26 @@ def test_calls_that_do_nothing_without_cuda_stay_in_silence() -> None:
     )
 
 
+def test_what_waits_for_cuda_asks_for_it() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+        -torch.cuda.synchronize()
+        -print(torch.cuda.get_device_name(0))
+        +if accelerator.device.type == "cuda":
+        +    torch.cuda.synchronize()
+        +    accelerator.print(torch.cuda.get_device_name(0))
+        """,
+    )
+
+
 def test_a_call_that_needs_cuda_is_named() -> None:
     check_migrated(
         PREPARED,
         TRAINED,
         """
-         torch.cuda.synchronize()
+         start = torch.cuda.Event(enable_timing=True)
         ! AM260 manual: needs CUDA; left as it is
         """,
     )
@@ -49,29 +63,34 @@ def test_a_call_that_asks_first_is_fine() -> None:
         """
          if torch.cuda.is_available():
              torch.cuda.synchronize()
+         start = torch.cuda.Event(enable_timing=True) if torch.cuda.is_available() else None
+         if x.is_cuda:
+             torch.cuda.synchronize()
         """,
     )
 
 
-def test_a_tensor_type_of_cuda_is_for_review() -> None:
+def test_the_choice_of_a_gpu_takes_its_condition_with_it() -> None:
     check_migrated(
         PREPARED,
         """
-         Tensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor
-        ! AM260 review: on other accelerators it makes CPU tensors
+         rank = len(data)
+        -if torch.cuda.is_available():
+        -    torch.cuda.set_device(rank)
         """,
         TRAINED,
     )
 
 
-def test_the_environment_variable_belongs_to_the_launcher() -> None:
+def test_a_block_for_one_gpu_is_a_block_no_more() -> None:
     check_migrated(
-        "import os",
         PREPARED,
         """
-         os.environ["CUDA_VISIBLE_DEVICES"] = "0"
-        ! AM260 manual: is set by the launcher
-         os.environ["OMP_NUM_THREADS"] = "1"
+        -with torch.cuda.device(0):
+        -    z = torch.randn(8).cuda()
+        -    w = z + 1
+        +z = torch.randn(8).to(accelerator.device)
+        +w = z + 1
         """,
         TRAINED,
     )

@@ -190,3 +190,23 @@ def test_a_device_of_the_command_line_can_still_be_the_cpu() -> None:
         OBJECTS,
         TRAINED,
     )
+
+
+def test_every_way_to_load_to_a_gpu_is_to_the_accelerators_device() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         n = len(data) % 2
+        -a = torch.load("a.pt", map_location="cuda:0")
+        -b = torch.load("b.pt", map_location=lambda storage, location: storage.cuda(0))
+        -c = torch.load("c.pt", map_location={"cuda:0": "cuda:%d" % n})
+        -d = torch.load("d.pt", f"cuda:{n}")
+        +a = torch.load("a.pt", map_location=accelerator.device)
+        +b = torch.load("b.pt", map_location=accelerator.device)
+        +c = torch.load("c.pt", map_location=accelerator.device)
+        +d = torch.load("d.pt", accelerator.device)
+         e = torch.load("e.pt", map_location=lambda storage, location: storage)
+         f = torch.load("f.pt", map_location={"cuda:0": "cpu"})
+        """,
+        TRAINED,
+    )

@@ -278,7 +278,7 @@ def test_a_model_that_is_called_before_prepare_is_moved_for_that() -> None:
         -model = nn.LazyLinear(3).cuda()
         +model = nn.LazyLinear(3).to(accelerator.device)
         -model(torch.ones(1, 8).cuda())
-        +model(torch.ones(1, 8).to(accelerator.device))
+        +model(torch.ones(1, 8, device=accelerator.device))
          optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
          loader = DataLoader(data, batch_size=32, shuffle=True)
         +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
@@ -373,3 +373,75 @@ for x in loader:
     assert 'host = torch.device("cpu")\n' in after
     assert "    kept = x.to(host)\n" in after
     assert "loss = model(x).mean()" in after
+
+
+def test_a_batch_on_its_device_is_not_pinned() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+        -    x, y = x.pin_memory().cuda(non_blocking=True), y.cuda(non_blocking=True)
+             optimizer.zero_grad()
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_buffer_that_batches_are_copied_into_stays() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         buffer = torch.FloatTensor(1)
+        -if torch.cuda.is_available():
+        -    buffer = buffer.cuda()
+        +buffer = buffer.to(accelerator.device)
+         for x, y in loader:
+             buffer.resize_(x.size()).copy_(x)
+             optimizer.zero_grad()
+        -    loss = F.cross_entropy(model(buffer), y.cuda())
+        -    loss.backward()
+        +    loss = F.cross_entropy(model(buffer), y)
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_branches_that_differ_in_moves_only_become_one() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+         def variable(tensor):
+        -    if torch.cuda.is_available():
+        -        return torch.autograd.Variable(tensor.cuda())
+        -    else:
+        -        return torch.autograd.Variable(tensor)
+        +    return torch.autograd.Variable(tensor.to(accelerator.device))
+
+
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         z = variable(torch.randn(8))
+        """,
+        TRAINED,
+    )
+
+
+def test_branches_that_differ_in_more_stay() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         if torch.cuda.is_available():
+        -    z = torch.randn(8).cuda()
+        +    z = torch.randn(8).to(accelerator.device)
+         else:
+             z = torch.randn(4)
+        """,
+        TRAINED,
+    )

@@ -72,6 +72,8 @@ PAGES = {
         + DATA
     ),
     "device": Around(IMPORTS, MODEL + DATA + EPOCH),
+    "tensor-types": Around(IMPORTS + MODEL + DATA, "    loss.backward()\n" + STEP),
+    "default-tensor-type": Around(IMPORTS, MODEL + DATA + EPOCH),
     "moves": Around(IMPORTS + MODEL + DATA, "    loss = model(x).mean()\n    loss.backward()\n" + STEP),
     "host-copies": Around(IMPORTS + MODEL + DATA + EPOCH + "labels = []\n"),
     "unused-parameters": Around(
@@ -104,6 +106,8 @@ PAGES = {
         "optimizer.step()\n",
     ),
     "cuda-calls": Around(IMPORTS, MODEL + DATA + EPOCH),
+    "cuda-demands": Around(IMPORTS, MODEL + DATA + EPOCH),
+    "visible-devices": Around(IMPORTS, MODEL + DATA + EPOCH),
     "leftovers": Around(IMPORTS + MODEL, DATA + EPOCH),
 }  # fmt: skip
 
