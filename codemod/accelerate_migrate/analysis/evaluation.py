@@ -8,7 +8,7 @@ global batch, the same on every process. Where that cannot be shown, the loader 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis import library
@@ -71,9 +71,9 @@ class Evaluations:
     doubtful: list[tuple[LoaderLoop, str]] = field(default_factory=list)  # over a loader that is trained on
 
 
-def decide(training: Training) -> Evaluations:
-    """Look at every loop over a loader that does not train."""
-    result = Evaluations()
+def decide(training: Training, apart: Mapping[Site, str] | None = None) -> Evaluations:
+    """Look at every loop over a loader that does not train; those ``apart`` stay whole for the reason given."""
+    result = Evaluations(whole=dict(apart or {}))
     trained = training.trained_loaders.union(*map(training.drawn_for, training.backwards))
     measured = [loop for loop in training.loops if not loop.trains and not training.in_training_loop(loop.node)]
     plans: list[tuple[LoaderLoop, Gather | str]] = []

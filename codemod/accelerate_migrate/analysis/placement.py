@@ -309,11 +309,11 @@ def _scopes(training: Training, groups: list[Group], definitions: list[DeviceDef
     tops = [s for s in scopes if not any(s in reach[o] and o not in reach[s] for o in scopes if o is not s)]
     merged: list[ast.AST] = []
     for top in tops:
-        shared = next((m for m in merged if _common_caller(training, [m, top]) is not None), None)
+        shared = next((m for m in merged if common_caller(training, [m, top]) is not None), None)
         if shared is None:
             merged.append(top)
         else:
-            common = _common_caller(training, [shared, top])
+            common = common_caller(training, [shared, top])
             assert common is not None
             merged[merged.index(shared)] = common
     return list(dict.fromkeys(_with_definitions(training, scope, definitions) for scope in merged))
@@ -327,7 +327,7 @@ def _with_definitions(training: Training, scope: ast.AST, definitions: list[Devi
     return scope
 
 
-def _common_caller(training: Training, scopes: list[ast.AST]) -> ast.AST | None:
+def common_caller(training: Training, scopes: list[ast.AST]) -> ast.AST | None:
     """The scope closest to these that leads to all of them, or ``None``."""
     chains = [training.callers_of(scope) for scope in scopes]
     common = set(chains[0]).intersection(*chains[1:])

@@ -12,7 +12,7 @@ from accelerate_migrate.analysis.evaluation import Evaluations
 from accelerate_migrate.analysis.groups import Group, check_aliases, group_homes
 from accelerate_migrate.analysis.homes import Home, find_homes
 from accelerate_migrate.analysis.modules import Files
-from accelerate_migrate.analysis.placement import Placement, place
+from accelerate_migrate.analysis.placement import Placement, common_caller, place
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
@@ -57,7 +57,19 @@ class Plan:
     def is_prepared_at(self, site: Site, node: ast.AST) -> bool:
         """Whether, when this node runs, the object has been through ``prepare``."""
         group = self.group_of(site)
-        return group is not None and self._runs_behind(group, node, set())
+        if group is None or self._is_bare_name(group, site, node):
+            return False
+        return self._runs_behind(group, node, set())
+
+    def _is_bare_name(self, group: Group, site: Site, node: ast.AST) -> bool:
+        """Whether the object is asked for by a name that a caller of the ``prepare`` had for it before."""
+        named = next((n for n in ast.walk(node) if isinstance(n, ast.Name) and site in self.value(n).sites()), None)
+        if named is None:
+            return False
+        scope: ast.AST = self.module.function(named)
+        while not isinstance(scope, ast.Module) and named.id not in self.store.scope_names(scope).bound:  # type: ignore[arg-type]
+            scope = self.module.function(scope)
+        return scope is not group.scope and bool(self.training.leading_to(group.anchor, scope))
 
     def _runs_behind(self, group: Group, node: ast.AST, seen: set[ast.AST]) -> bool:
         scope = self.module.function(node)
@@ -86,10 +98,14 @@ def plan_training(training: Training) -> Plan | None:
     if not training.models:
         raise Unclear("the model whose parameters the optimizer owns could not be found", training.steps[0])
     evaluations = evaluation.decide(training)
-    wanted = training.models | training.optimizers | training.per_batch_schedulers
-    wanted |= training.loaders - set(evaluations.whole)
-    homes = find_homes(training, wanted)
+    trained = training.models | training.optimizers | training.per_batch_schedulers
+    homes = find_homes(training, trained | (training.loaders - set(evaluations.whole)))
     groups = group_homes(training, homes)
+    apart = _made_apart(training, groups)
+    if apart:
+        evaluations = evaluation.decide(training, dict.fromkeys(apart, "it is made where the accelerator is not"))
+        homes = find_homes(training, trained | (training.loaders - set(evaluations.whole)))
+        groups = group_homes(training, homes)
     check_aliases(training, groups)
     definitions = find_definitions(training)
     placement = place(training, groups, definitions)
@@ -97,3 +113,18 @@ def plan_training(training: Training) -> Plan | None:
         if not placement.available(call):
             raise Unclear("the accelerator cannot be passed to the code that trains", call)
     return Plan(training.module, training.store, training, definitions, evaluations, homes, groups, placement)
+
+
+def _made_apart(training: Training, groups: list[Group]) -> frozenset[Site]:
+    """Loaders for evaluation alone, made by functions that nothing known to set up training leads to."""
+    setting_up = [g for g in groups if any(s.role is not Role.LOADER or s in training.trained_loaders for s in g.sites)]
+    scopes = {group.scope for group in setting_up}
+    reached = {scope for above in scopes for scope in training.called_from(above)}
+    return frozenset(
+        site
+        for group in groups
+        if group not in setting_up
+        and group.scope not in reached
+        and not any(common_caller(training, [group.scope, scope]) for scope in scopes)
+        for site in group.sites
+    )
