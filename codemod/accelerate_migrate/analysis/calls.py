@@ -18,6 +18,7 @@ from accelerate_migrate.analysis.values import (
     Availability,
     BaseOf,
     Batches,
+    Belonging,
     Bound,
     ClassRef,
     Const,
@@ -96,7 +97,7 @@ class Calls(Store):
             if isinstance(atom, FunctionRef):
                 if node is not None:
                     self.note_call(node, atom)
-                results.append(self.call_function(atom, given))
+                results.append(_belonging(atom, self.call_function(atom, given)))
             elif node is None:
                 results.append(ANY)
             elif isinstance(atom, ClassRef):
@@ -302,6 +303,22 @@ def _makes_array(name: str, given: Arguments) -> bool:
         return size is not None and size.const() is not None
     takes_nothing = name.startswith("numpy.random.") and not given.all()  # a single number
     return name in library.ARRAYS and not takes_nothing and tensors.combined(given.all()) is None
+
+
+def _belonging(method: FunctionRef, result: Value) -> Value:
+    """What a method gave; where that is unknown, it belongs to the models that it is a method of."""
+    models = method.owner.sites(Role.MODEL) if method.owner is not None else frozenset()
+    if not models:
+        return result
+    unknown = value(Belonging(models), UNKNOWN)
+    return join(
+        unknown
+        if atom is UNKNOWN
+        else value(Sequence_(atom.items, unknown, atom.is_tuple))
+        if isinstance(atom, Sequence_) and atom.rest == ANY
+        else value(atom)
+        for atom in result
+    )
 
 
 def _iterated(one: Value) -> Value:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
@@ -31,8 +32,8 @@ class Home:
 
 def find_homes(training: Training, wanted: frozenset[Site]) -> list[Home]:
     """The place that holds each wanted object. Raises ``Unclear`` where an object has none or several."""
-    places = _without_passing_names(training, _places(training, wanted))
-    homes = _chosen(training, places, wanted)
+    places, doubtful = _places(training, wanted)
+    homes = _chosen(training, _without_passing_names(training, places), wanted, doubtful)
     by_module = {module.tree: index for index, module in enumerate(training.module.active)}
     return sorted(
         homes,
@@ -47,8 +48,10 @@ def find_homes(training: Training, wanted: frozenset[Site]) -> list[Home]:
 # ---- places
 
 
-def _places(training: Training, wanted: frozenset[Site]) -> list[Home]:
+def _places(training: Training, wanted: frozenset[Site]) -> tuple[list[Home], dict[Site, Unclear]]:
+    """The places that certainly hold wanted objects, and what is doubtful about those that may hold something else."""
     module = training.module
+    doubtful: dict[Site, Unclear] = {}
     bindings: dict[tuple[ast.AST, str], list[ast.stmt]] = defaultdict(list)
     sites: dict[tuple[ast.AST, str], set[Site]] = defaultdict(set)
     for statement in module.walk():
@@ -63,7 +66,11 @@ def _places(training: Training, wanted: frozenset[Site]) -> list[Home]:
                         continue
                     others = [a for a in one if not isinstance(a, Object) and a != Const(None)]
                     if others or one.sites() - wanted:
-                        raise Unclear(f"`{text}` may hold something other than what is trained", leaf)
+                        unclear = Unclear(f"`{text}` may hold something other than what is trained", leaf)
+                        doubtful |= dict.fromkeys(held, unclear)
+                        continue
+                    if _keeps(training, statement, text) and _loops_around(module, statement):
+                        continue
                     if statement not in bindings[scope, text]:
                         bindings[scope, text].append(statement)
                     sites[scope, text] |= held
@@ -73,7 +80,27 @@ def _places(training: Training, wanted: frozenset[Site]) -> list[Home]:
         if len(roles) > 1:
             raise Unclear(f"`{text}` holds objects of different roles", bindings[scope, text][0])
         found.append(Home(text, roles.pop(), frozenset(members), scope, tuple(bindings[scope, text])))
-    return found
+    return found, doubtful
+
+
+def _keeps(training: Training, statement: ast.Assign | ast.AnnAssign, text: str) -> bool:
+    """Whether a statement gives a place what it holds already: ``net = net.train()``."""
+    made = statement.value
+    if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Attribute):
+        return False
+    return (
+        ast.unparse(made.func.value) == text and training.value(made).sites() <= training.value(made.func.value).sites()
+    )
+
+
+def _loops_around(module: Files, statement: ast.stmt) -> bool:
+    scope = module.function(statement)
+    for around in module.ancestors(statement):
+        if around is scope:
+            return False
+        if isinstance(around, (ast.For, ast.AsyncFor, ast.While)):
+            return True
+    return False
 
 
 def _leaves(target: ast.expr) -> Iterator[ast.expr]:
@@ -125,7 +152,9 @@ def _without_passing_names(training: Training, places: list[Home]) -> list[Home]
 # ---- one place for each object
 
 
-def _chosen(training: Training, places: list[Home], wanted: frozenset[Site]) -> list[Home]:
+def _chosen(
+    training: Training, places: list[Home], wanted: frozenset[Site], doubtful: dict[Site, Unclear]
+) -> list[Home]:
     """One place for each object: where most of those that belong together are, and where they are trained with."""
     covered: dict[ast.AST, set[Site]] = defaultdict(set)
     for place in places:
@@ -133,6 +162,8 @@ def _chosen(training: Training, places: list[Home], wanted: frozenset[Site]) -> 
     chosen: list[Home] = []
     for site in sorted(wanted, key=lambda s: (s.path, s.line, s.column)):
         held_by = [place for place in places if site in place.sites]
+        if not held_by and site in doubtful:
+            raise doubtful[site]
         if not held_by:
             raise Unclear(f"the {site.role.value} made here is not held by a plain variable", training.made_at(site))
         most = max(len(covered[place.scope]) for place in held_by)

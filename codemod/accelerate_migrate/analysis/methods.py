@@ -15,6 +15,7 @@ from accelerate_migrate.analysis.values import (
     UNKNOWN,
     Array,
     Atom,
+    Belonging,
     Bound,
     DeviceValue,
     Library,
@@ -61,7 +62,7 @@ def owned_models(arguments: Iterable[Value]) -> frozenset[Site]:
     found: set[Site] = set()
     for one in arguments:
         for atom in flatten(one):
-            if isinstance(atom, Parameters):
+            if isinstance(atom, (Parameters, Belonging)):
                 found |= atom.models
     return frozenset(found)
 

@@ -28,6 +28,7 @@ from accelerate_migrate.analysis.values import (
     Value,
     element,
     join,
+    sequence,
     value,
 )
 
@@ -58,8 +59,18 @@ class Statements(Expressions):
     def _run_Assign(self, node: ast.Assign, frame: Frame) -> bool:
         result = self.expression(node.value, frame)
         for target in node.targets:
-            self.assign(target, self._as_model(target, node.value, result, frame), frame)
+            self.assign(target, self._as_models(target, node.value, result, frame), frame)
         return True
+
+    def _as_models(self, target: ast.expr, made: ast.expr, result: Value, frame: Frame) -> Value:
+        """``_as_model``, for each element where a tuple is unpacked."""
+        if not isinstance(target, ast.Tuple) or not any(
+            ast.unparse(item) in frame.module.parameterised for item in target.elts
+        ):
+            return self._as_model(target, made, result, frame)
+        return sequence(
+            self._as_model(item, made, element(result, index), frame) for index, item in enumerate(target.elts)
+        )
 
     def _as_model(self, target: ast.expr, made: ast.expr, result: Value, frame: Frame) -> Value:
         """An unknown call's result whose ``parameters()`` the file asks for is a model: nothing else has them."""

@@ -249,6 +249,13 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
+class Belonging:
+    """Something, not known what, that a method of models gave: parameters, where an optimizer takes it."""
+
+    models: frozenset[Site]
+
+
+@dataclass(frozen=True, slots=True)
 class StateDict:
     """The state dict of an object."""
 
@@ -283,6 +290,7 @@ Atom: TypeAlias = (
     | Bound
     | BaseOf
     | Parameters
+    | Belonging
     | StateDict
     | Loaded
 )
