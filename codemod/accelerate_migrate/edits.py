@@ -91,6 +91,15 @@ class RenameParameter:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RemoveParameter:
+    """Take a parameter from a function, with its annotation and default (the arguments of calls are edits of their
+    own)."""
+
+    function: ast.FunctionDef | ast.AsyncFunctionDef
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AddArgument:
     """Give a call one more argument: positional in front of argument number ``index``, or ``name=value`` at the end."""
 
@@ -138,6 +147,7 @@ Edit: TypeAlias = (
     | Wrap
     | AddParameter
     | RenameParameter
+    | RemoveParameter
     | AddArgument
     | RemoveArgument
     | RenameKeyword
@@ -154,7 +164,7 @@ def place_of(edit: Edit) -> ast.AST | None:
             return edit.anchor
         case Wrap():
             return edit.statements[0]
-        case AddParameter() | RenameParameter():
+        case AddParameter() | RenameParameter() | RemoveParameter():
             return edit.function
         case AddArgument() | RemoveArgument() | RenameKeyword():
             return edit.call

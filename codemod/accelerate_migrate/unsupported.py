@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.library import foreign, is_cuda_tensor_type
+from accelerate_migrate.analysis.library import foreign, is_cuda_tensor_type, is_understood_precision
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.unclear import Unclear
@@ -21,7 +21,7 @@ def check(module: Module, store: Store) -> None:
         if not isinstance(node, ast.Call):
             continue
         for atom in store.values.get(node.func, BOTTOM):
-            if isinstance(atom, Library) and atom.name not in _ASKS_ONLY:
+            if isinstance(atom, Library) and atom.name not in _ASKS_ONLY and not is_understood_precision(atom.name):
                 what = foreign(atom.name)
                 if what is not None:
                     raise Unclear(f"this script uses {what}, which this version does not migrate", node)

@@ -7,8 +7,7 @@ import pytest
 from support.migration import check_refused, check_unchanged
 
 MACHINERY = [
-    ("from torch.cuda.amp import GradScaler", "scaler = GradScaler()", "torch.cuda.amp"),
-    ("from torch.amp import autocast", 'context = autocast("cuda")', "torch.amp"),
+    ("import torch.cuda.amp as amp", "amp.common.amp_definitely_not_available()", "torch.cuda.amp"),
     ("import torch.distributed as dist", 'dist.init_process_group("nccl")', "torch.distributed"),
     (
         "from torch.nn.parallel import DistributedDataParallel as DDP",
@@ -20,7 +19,8 @@ MACHINERY = [
         "sampler = DistributedSampler([])",
         "DistributedSampler",
     ),
-    ("from apex import amp", "model = amp.initialize(model)", "apex"),
+    ("from apex import amp", "amp.load_state_dict({})", "apex"),
+    ("from apex.fp16_utils import FP16_Optimizer", "optimizer = FP16_Optimizer(optimizer)", "apex"),
     ("import horovod.torch as hvd", "hvd.init()", "horovod"),
     ("import torch.multiprocessing as mp", "mp.spawn(print)", "torch.multiprocessing"),
     ("import torch_xla.core.xla_model as xm", "device = xm.xla_device()", "torch_xla"),

@@ -30,6 +30,7 @@ from accelerate_migrate.analysis.values import (
     Number,
     Object,
     Origin,
+    Parameters,
     Reduction,
     Role,
     Sequence_,
@@ -168,6 +169,8 @@ class Calls(Store):
             return value(Array())
         if name == "torch.load":
             return value(Loaded(frame.module.path, node.lineno, node.col_offset))
+        if name in library.APEX:
+            return self._apex(name, given)
         if name == "itertools.chain":
             return join(given.positional)
         if name == "functools.partial" and given.positional:
@@ -188,6 +191,17 @@ class Calls(Store):
         if name.startswith(("torch.", "numpy.")):
             return value(tensor)
         return ANY
+
+    def _apex(self, name: str, given: Arguments) -> Value:
+        """What goes into ``amp.initialize`` and ``amp.scale_loss`` comes out again, as far as training is concerned."""
+        first = given.get(0, "models" if name.endswith("initialize") else "loss") or ANY
+        if name == "apex.amp.initialize":
+            optimizers = given.get(1, "optimizers")
+            return first if optimizers is None else sequence([first, optimizers])
+        if name == "apex.amp.scale_loss":
+            return first
+        owners = [self.details[site].owners or BOTTOM for site in first.sites(Role.OPTIMIZER)]
+        return value(Parameters(frozenset(site for owner in owners for site in owner.sites(Role.MODEL))))
 
     def _device(self, name: str, given: Arguments) -> Value:
         spelled = given.get(0, "type") if name == "torch.device" else None

@@ -204,11 +204,18 @@ def _defines(training: Training, node: ast.stmt) -> bool:
     if any(isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name) and t.value.id == "self" for t in targets):
         return False
     one = training.value(node.value)
-    if not is_device(one) or isinstance(node.value, ast.Name):
+    if not is_device(one) or isinstance(node.value, ast.Name) or is_type_choice(training, node.value):
         return False
     if isinstance(node.value, ast.Constant):
         return node.value.value != "cpu" and any("dev" in t for t in _targets(node))
     return True
+
+
+def is_type_choice(training: Training, node: ast.expr) -> bool:
+    """``"cuda" if "cuda" in device else "cpu"``: the type of a device that was chosen before."""
+    if not (isinstance(node, ast.IfExp) and all(isinstance(n, ast.Constant) for n in (node.body, node.orelse))):
+        return False
+    return any(isinstance(n, (ast.Name, ast.Attribute)) and is_device(training.value(n)) for n in ast.walk(node.test))
 
 
 def _of_branches(training: Training, node: ast.If) -> DeviceDefinition | None:

@@ -47,8 +47,16 @@ def launch_facts(plan: Plan, modules: Iterable[Module]) -> list[LaunchFact]:
 
 def _all(plan: Plan, modules: list[Module]) -> Iterator[LaunchFact]:
     for creation in plan.placement.creations:
-        if creation.cpu == "True" and plan.module.module_of(creation.scope) in modules:
+        if plan.module.module_of(creation.scope) not in modules:
+            continue
+        if creation.cpu == "True":
             yield LaunchFact("use_cpu", True, creation.chosen_at, "the script trains on the CPU")
+        mode = plan.precision.modes.get(creation)
+        if mode is not None and (mode.conditions or mode.chosen_type):
+            why = f"the script's own `{mode.text}` decides"
+            yield LaunchFact("mixed_precision", "no", mode.node.lineno, why)
+        elif mode is not None and mode.type in ("fp16", "bf16"):
+            yield LaunchFact("mixed_precision", mode.type, mode.node.lineno, "the script asks for it, where CUDA is")
     nodes = [node for module in modules for node in module.walk()]
     for node in nodes:
         if isinstance(node, ast.Call) and any(

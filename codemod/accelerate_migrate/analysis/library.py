@@ -17,6 +17,8 @@ _ALIASES = (
     (re.compile(r"^torch\.optim\.(adam|adamw|sgd|rmsprop|adagrad|adadelta|lbfgs|optimizer)\."), "torch.optim."),
     (re.compile(r"^torch\.autograd\.variable\."), "torch.autograd."),
     (re.compile(r"^torch\.nn\.utils\.clip_grad\."), "torch.nn.utils."),
+    (re.compile(r"^torch\.amp\.(autocast_mode|grad_scaler)\."), "torch.amp."),
+    (re.compile(r"^torch\.cuda\.amp\.(autocast_mode|grad_scaler|common)\."), "torch.cuda.amp."),
     (
         re.compile(r"^(tensorboardX|torch\.utils\.tensorboard)\.(writer\.)?SummaryWriter$"),
         "torch.utils.tensorboard.SummaryWriter",
@@ -33,7 +35,21 @@ WRAPPERS = DATA_PARALLEL | {
 LOADERS = frozenset(
     {"torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader"}
 )
-SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"})
+SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler"})
+# Called with a loss and an optimizer, these do backward, clipping and step.
+CALLED_SCALERS = frozenset({"timm.utils.NativeScaler", "timm.utils.cuda.NativeScaler"})
+AUTOCASTS = frozenset({"torch.cuda.amp.autocast", "torch.amp.autocast", "torch.autocast"})
+APEX = frozenset({"apex.amp.initialize", "apex.amp.scale_loss", "apex.amp.master_params"})
+# What belongs to mixed precision and is right as it stands, inside a function of autograd or as a question.
+KEPT_PRECISION = frozenset(
+    {
+        "torch.cuda.amp.custom_fwd",
+        "torch.cuda.amp.custom_bwd",
+        "torch.amp.custom_fwd",
+        "torch.amp.custom_bwd",
+        "torch.amp.is_autocast_available",
+    }
+)
 PASS_THROUGH = frozenset(
     {
         "tqdm.tqdm",
@@ -283,8 +299,10 @@ def constructed_role(name: str) -> Role | None:
     last = name.rsplit(".", 1)[-1]
     if name in LOADERS:
         return Role.LOADER
-    if name in SCALERS:
+    if name in SCALERS or name in CALLED_SCALERS:
         return Role.SCALER
+    if name in AUTOCASTS:
+        return Role.AUTOCAST
     if name == "torch.utils.tensorboard.SummaryWriter":
         return Role.WRITER
     if name.startswith("torch.optim.lr_scheduler.") and last[:1].isupper():
@@ -332,6 +350,11 @@ def foreign(name: str) -> str | None:
         if name == prefix or name.startswith(prefix + "."):
             return what
     return None
+
+
+def is_understood_precision(name: str) -> bool:
+    """Whether this qualified name is of mixed precision, and of the kind that has a counterpart or may stay."""
+    return name in SCALERS or name in AUTOCASTS or name in APEX or name in KEPT_PRECISION
 
 
 def is_functional_loss(name: str) -> bool:

@@ -75,6 +75,8 @@ def call_method(calls: Calls, method: Bound, node: ast.Call, given: Arguments, f
 def _call_on(calls: Calls, atom: Atom, method: Bound, node: ast.Call, given: Arguments, frame: Frame) -> Value:
     name = method.name
     if isinstance(atom, Object):
+        if atom.site.role is Role.SCALER and name == "scale":
+            return given.get(0, "outputs") or ANY
         return _object_method(atom, name)
     if isinstance(atom, Tensor):
         return tensors.method(atom, name, given.positional, given.keywords)

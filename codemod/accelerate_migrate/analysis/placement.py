@@ -416,7 +416,7 @@ def argument_for(call: ast.Call, function: ast.AST, name: str) -> ast.expr | Non
         if keyword.arg == name:
             return keyword.value
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-    if function.name == "__init__" and not passes_self(call):
+    if (function.name == "__init__" or names[:1] == ["self"]) and not passes_self(call):
         names = names[1:]  # the object itself is not among the arguments
     if name in names and not any(isinstance(a, ast.Starred) for a in call.args):
         index = names.index(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from accelerate_migrate.analysis import evaluation
 from accelerate_migrate.analysis.devices import DeviceDefinition, find_definitions
@@ -13,6 +14,7 @@ from accelerate_migrate.analysis.groups import Group, check_aliases, group_homes
 from accelerate_migrate.analysis.homes import Home, find_homes
 from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.placement import Placement, common_caller, place
+from accelerate_migrate.analysis.precision import Precision, find_precision
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
@@ -35,6 +37,11 @@ class Plan:
     def value(self, node: ast.AST) -> Value:
         """What an expression may be."""
         return self.training.value(node)
+
+    @cached_property
+    def precision(self) -> Precision:
+        """What the module does about mixed precision. Raises ``Unclear`` where it has no one counterpart."""
+        return find_precision(self.training, self.placement)
 
     @property
     def prepared(self) -> frozenset[Site]:

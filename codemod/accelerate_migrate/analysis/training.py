@@ -25,6 +25,7 @@ from accelerate_migrate.analysis.values import (
     Site,
     Tensor,
     Value,
+    join,
 )
 
 
@@ -47,12 +48,17 @@ class Training:
     foreign_backwards: list[ast.Call] = field(default_factory=list)
     loops: list[LoaderLoop] = field(default_factory=list)
     steps: list[ast.Call] = field(default_factory=list)  # optimizer.step(...)
+    scaler_calls: list[ast.Call] = field(default_factory=list)  # scaler(loss, optimizer): both of the above
     scheduler_steps: list[ast.Call] = field(default_factory=list)
     cache: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in self.module.walk():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if isinstance(node, ast.Call) and self.value(node.func).sites(Role.SCALER):
+                self.scaler_calls.append(node)
+                self.backwards.append(node)
+                self.steps.append(node)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 self._sort_call(node, node.func)
         for node in self.module.walk():
             if isinstance(node, (ast.For, ast.AsyncFor)):
@@ -65,7 +71,7 @@ class Training:
         if func.attr == "backward" and not is_accelerator(func.value):
             (self.backwards if self.is_backward(owner) else self.foreign_backwards).append(node)
         elif func.attr == "step":
-            if owner.sites(Role.OPTIMIZER):
+            if self.receiver(node).sites(Role.OPTIMIZER):
                 self.steps.append(node)
             elif owner.sites(Role.SCHEDULER):
                 self.scheduler_steps.append(node)
@@ -186,9 +192,17 @@ class Training:
         return any(around in looping for around in self.module.ancestors(node))
 
     def receiver(self, call: ast.Call) -> Value:
-        """What the method of a method call is called on."""
+        """What the method of a method call is called on.
+
+        For ``scaler.step(optimizer)`` that is the optimizer, for ``scaler(loss, optimizer)`` both.
+        """
+        if call in self.scaler_calls:
+            return join(self.value(argument) for argument in call.args[:2])
         assert isinstance(call.func, ast.Attribute)
-        return self.value(call.func.value)
+        owner = self.value(call.func.value)
+        if call.func.attr == "step" and call.args and owner.sites(Role.SCALER):
+            return self.value(call.args[0])
+        return owner
 
     def drawn_for(self, call: ast.Call) -> frozenset[Site]:
         """The loaders that the loss of a backward call was computed from."""

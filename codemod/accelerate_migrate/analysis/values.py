@@ -31,6 +31,7 @@ class Role(str, Enum):
     LOSS = "loss"
     SAMPLER = "sampler"
     SCALER = "grad scaler"
+    AUTOCAST = "autocast"
     WRITER = "writer"
     INSTANCE = "instance"
 

@@ -8,7 +8,15 @@ from typing import Any
 
 import libcst as cst
 
-from ..edits import AddArgument, AddParameter, EditConflict, RemoveArgument, RenameKeyword, RenameParameter
+from ..edits import (
+    AddArgument,
+    AddParameter,
+    EditConflict,
+    RemoveArgument,
+    RemoveParameter,
+    RenameKeyword,
+    RenameParameter,
+)
 from . import commas
 from .plan import CallEdit, FunctionEdit, describe
 from .precedence import fit, parenthesized
@@ -88,7 +96,10 @@ def edit_function(node: ast.FunctionDef | ast.AsyncFunctionDef, tree: Any, edits
     adding.sort(key=lambda edit: min(edit.index, total))
     for edit in reversed(adding):  # the last place first, so that the numbers of the others stay right
         params = _with_parameter(params, edit.name, min(edit.index, total), opening)
-    return tree.with_changes(params=params)
+    for edit in edits:
+        if isinstance(edit, RemoveParameter):
+            params, opening = _without_parameter(params, edit, opening)
+    return tree.with_changes(params=params, whitespace_before_params=opening)
 
 
 def _renamed(params: Any, edit: RenameParameter) -> Any:
@@ -102,6 +113,21 @@ def _renamed(params: Any, edit: RenameParameter) -> Any:
         if isinstance(param, cst.Param) and param.name.value == edit.old:
             return params.with_changes(**{field: _named(param, edit.new)})
     raise EditConflict(f"the function of line {edit.function.lineno} has no parameter {edit.old}")
+
+
+def _without_parameter(params: Any, edit: RemoveParameter, opening: Any) -> tuple[Any, Any]:
+    """The parameter list without one that has a name of its own, and the whitespace in front of what is left."""
+    for field in ("params", "kwonly_params"):
+        group = getattr(params, field)
+        for i, param in enumerate(group):
+            if param.name.value == edit.name:
+                first = field == "params" and not params.posonly_params
+                star = params.star_arg if isinstance(params.star_arg, cst.ParamStar) else None
+                if field == "kwonly_params" and len(group) == 1 and star is not None:  # nothing stands behind the `*`
+                    params = params.with_changes(star_arg=cst.MaybeSentinel.DEFAULT)
+                left, before = commas.remove(group, i, opening=opening, after="whitespace_after_param")
+                return params.with_changes(**{field: left}), before if first else opening
+    raise EditConflict(f"the function of line {edit.function.lineno} has no parameter {edit.name} that can go")
 
 
 def _named(param: Any, name: str) -> Any:

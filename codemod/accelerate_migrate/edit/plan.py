@@ -17,6 +17,7 @@ from ..edits import (
     EditConflict,
     Insert,
     RemoveArgument,
+    RemoveParameter,
     RenameKeyword,
     RenameParameter,
     Replace,
@@ -26,7 +27,7 @@ from ..edits import (
 )
 
 CallEdit: TypeAlias = AddArgument | RemoveArgument | RenameKeyword
-FunctionEdit: TypeAlias = AddParameter | RenameParameter
+FunctionEdit: TypeAlias = AddParameter | RenameParameter | RemoveParameter
 _NodeEditT = TypeVar("_NodeEditT", bound="NodeEdit")
 NodeEdit: TypeAlias = Replace | ReplaceStatement | Delete | Insert | Unwrap | Wrap | CallEdit | FunctionEdit
 
@@ -74,7 +75,7 @@ class Plan:
             if not edit.statements:
                 raise EditConflict("a Wrap of no statements")
             self.wraps[id(edit.statements[0])].append(edit)
-        elif isinstance(edit, AddParameter | RenameParameter):
+        elif isinstance(edit, AddParameter | RenameParameter | RemoveParameter):
             self.functions[id(edit.function)].append(edit)
         else:
             self.calls[id(edit.call)].append(edit)
@@ -132,7 +133,7 @@ def target(edit: NodeEdit) -> ast.AST:
         return edit.anchor
     if isinstance(edit, Wrap):
         return edit.statements[0]
-    if isinstance(edit, AddParameter | RenameParameter):
+    if isinstance(edit, AddParameter | RenameParameter | RemoveParameter):
         return edit.function
     return edit.call
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.placement import NAME, Creation, Placement, passes_self
+from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import Origin, Tensor
 from accelerate_migrate.edits import (
     AddArgument,
@@ -82,13 +83,17 @@ def _create(context: Context, creation: Creation) -> None:
     elif creation.cpu is not None:
         arguments = {"cpu": creation.cpu, **arguments}
     made = f"{name} = Accelerator({', '.join(f'{k}={v}' for k, v in arguments.items())})"
-    text = "\n".join([made, *context.after_creation.get(creation, ())])
+    text = "\n".join([made.replace("{", "{{").replace("}", "}}"), *context.after_creation.get(creation, ())])
     first = _first_use(context, creation)
-    if definition is not None and (first is None or first.lineno >= definition.statement.lineno):
+    ready = context.ready.get(creation, 0)
+    early = definition is not None and definition.statement.lineno <= ready  # its arguments come later
+    if definition is not None and not early and (first is None or first.lineno >= definition.statement.lineno):
         context.edit(ReplaceStatement(definition.statement, text))
         context.migrated(definition.statement, f"the choice of a device becomes `{made}`")
         return
     assert first is not None
+    if first.lineno <= ready:
+        raise Unclear(f"the accelerator is needed here, before line {ready} settles its arguments", first)
     context.edit(_standing_apart(context, first, text))
     if cpu_only:
         context.review(
@@ -147,6 +152,8 @@ def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:
     previous = block[index - 1]
     if previous.end_lineno == first.lineno or previous.lineno == (block[index - 2].end_lineno if index > 1 else 0):
         return Insert(first, text)  # several statements share a line
+    if context.is_gone(previous):
+        return Insert(first, text)
     if isinstance(previous, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return Insert(first, text)
     return Insert(previous, "\n" + text, after=True)

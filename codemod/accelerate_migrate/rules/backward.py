@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.values import Number, Reduction, Tensor
+from accelerate_migrate.analysis.values import Number, Reduction, Role, Tensor
 from accelerate_migrate.rules.base import Context, Rule, short
 
 
@@ -26,6 +26,7 @@ def apply(context: Context) -> None:
 def _rewrite(context: Context, call: ast.Call) -> None:
     assert isinstance(call.func, ast.Attribute)
     loss = call.func.value
+    said = short(_unscaled(context, loss))
     accelerator = context.accelerator(call)
     holes: list[ast.expr] = [loss]
     arguments = ["{0}"]
@@ -39,11 +40,11 @@ def _rewrite(context: Context, call: ast.Call) -> None:
     elif any(isinstance(a, Tensor) and a.reduction is Reduction.MIXED for a in context.plan.value(loss)):
         context.review(
             call,
-            f"{short(call)} -> {accelerator}.backward({short(loss)}): this loss contains sums over the batch, and "
+            f"{short(call)} -> {accelerator}.backward({said}): this loss contains sums over the batch, and "
             "processes average their gradients; if it grows with the batch, multiply it by the number of processes",
         )
     else:
-        context.migrated(call, f"{short(call)} -> {accelerator}.backward({short(loss)})")
+        context.migrated(call, f"{short(call)} -> {accelerator}.backward({said})")
     if any(k.arg == "retain_graph" for k in call.keywords) and context.plan.training.inside_loader_loop(call):
         context.review(
             call,
@@ -55,6 +56,14 @@ def _rewrite(context: Context, call: ast.Call) -> None:
         arguments.append(f"{name}={{{len(holes)}}}" if name else f"**{{{len(holes)}}}")
         holes.append(value)
     context.replace(call, f"{accelerator}.backward({', '.join(arguments)})", *holes)
+
+
+def _unscaled(context: Context, loss: ast.expr) -> ast.expr:
+    """The loss of ``scaler.scale(loss)``, from which another rule takes the scaler."""
+    if isinstance(loss, ast.Call) and isinstance(loss.func, ast.Attribute) and loss.func.attr == "scale" and loss.args:
+        if context.plan.value(loss.func.value).sites(Role.SCALER):
+            return loss.args[0]
+    return loss
 
 
 def _is_sum(context: Context, loss: ast.expr) -> bool:

@@ -13,7 +13,7 @@ from accelerate_migrate.analysis.placement import Creation
 from accelerate_migrate.analysis.plan import Plan
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Library
-from accelerate_migrate.edits import Delete, Edit, EditConflict, Replace, ReplaceStatement, Wrap
+from accelerate_migrate.edits import AddImport, Delete, Edit, EditConflict, Replace, ReplaceStatement, Wrap
 from accelerate_migrate.findings import Finding, Options, Severity
 
 _ASKING = AVAILABLE | {"torch.cuda.device_count", "builtins.len", "builtins.isinstance", "builtins.hasattr"}
@@ -59,6 +59,8 @@ class Context:
     edits: list[Edit] = field(default_factory=list)
     gone: set[ast.AST] = field(default_factory=set)  # roots of what will not be there any more
     constructor: dict[tuple[Creation, str], str] = field(default_factory=dict)  # arguments that Accelerator(...) needs
+    reads: frozenset[str] = frozenset()  # the sources of the names and attributes in these arguments
+    ready: dict[Creation, int] = field(default_factory=dict)  # the line behind which the names in these are bound
     imports: dict[Creation, set[str]] = field(default_factory=dict)  # further names to import from the target package
     after_creation: dict[Creation, list[str]] = field(default_factory=dict)  # statements right behind a creation
     _found: dict[Module, list[Finding]] = field(default_factory=dict)
@@ -177,6 +179,18 @@ class Context:
     def guard(self, statement: ast.stmt) -> None:
         """Let only the main process run a statement."""
         self.edit(Wrap((statement,), f"if {self.accelerator(statement)}.is_main_process:"))
+
+    def import_here(self, name: str, node: ast.AST) -> None:
+        """Import a name of the target package in the file that holds this node."""
+        self.edit(AddImport(self.options.target.module, name, self.plan.module.root(node)))
+
+    def handle_with(self, creation: Creation, text: str, needs: str) -> None:
+        """Add one of the objects of an accelerator's ``kwargs_handlers``, made by the class ``needs``."""
+        known = self.constructor.get((creation, "kwargs_handlers"), "[]")
+        if text not in known:
+            more = f"{known[:-1]}{', ' if known != '[]' else ''}{text}]"
+            self.constructor[creation, "kwargs_handlers"] = more
+        self.imports.setdefault(creation, set()).add(needs)
 
     def construct_with(self, argument: str, text: str, needs: str, at: ast.AST | None = None) -> None:
         """Give the accelerator's creation an argument, for which the name ``needs`` is imported from its package.

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 from accelerate_migrate.analysis.plan import Plan
 from accelerate_migrate.analysis.values import Library
+from accelerate_migrate.rules.base import Context
+
+_CLIP_ARGUMENTS = {"parameters", "max_norm", "norm_type", "clip_value"}
 
 
 def library_names(plan: Plan, node: ast.expr) -> frozenset[str]:
@@ -21,6 +24,14 @@ def library_calls(plan: Plan) -> Iterator[tuple[ast.Call, frozenset[str]]]:
             names = library_names(plan, node.func)
             if names:
                 yield node, names
+
+
+def clips_through_accelerator(context: Context, call: ast.Call) -> bool:
+    """Whether a ``torch.nn.utils.clip_grad_*`` call has a counterpart, and is to be rewritten to it."""
+    extra = [k.arg for k in call.keywords if k.arg not in _CLIP_ARGUMENTS]
+    ignored = any("AM160".startswith(code) for code in context.options.ignore)
+    selected = not context.options.select or any("AM160".startswith(code) for code in context.options.select)
+    return not extra and not ignored and selected and context.may_change(call) and context.has_accelerator(call)
 
 
 def method_calls(plan: Plan, *names: str) -> Iterator[tuple[ast.Call, ast.Attribute]]:

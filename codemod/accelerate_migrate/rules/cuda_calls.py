@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from accelerate_migrate.analysis.guards import runs_with_cuda_only
-from accelerate_migrate.analysis.library import HARMLESS_CUDA
+from accelerate_migrate.analysis.library import HARMLESS_CUDA, is_understood_precision
 from accelerate_migrate.analysis.tensor_types import torch_name
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Library
@@ -105,7 +105,7 @@ def remaining(training: Training) -> Iterator[tuple[ast.AST, str]]:
 
 
 def _is_of_cuda(names: Iterable[str]) -> bool:
-    return all(name.startswith("torch.cuda.") for name in names)
+    return all(name.startswith("torch.cuda.") and not is_understood_precision(name) for name in names)
 
 
 RULE = Rule(

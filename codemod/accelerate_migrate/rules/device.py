@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import partial
 
-from accelerate_migrate.analysis.devices import DeviceDefinition, is_device_argument, spelled_kinds
+from accelerate_migrate.analysis.devices import DeviceDefinition, is_device_argument, is_type_choice, spelled_kinds
 from accelerate_migrate.analysis.placement import NAME, argument_for
 from accelerate_migrate.analysis.scopes import binding_scope, parameters
 from accelerate_migrate.analysis.values import Library, is_device, is_index
@@ -90,6 +90,10 @@ def _use(context: Context, node: ast.expr) -> None:
     elif isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load) and is_device(context.plan.value(node)) and _replaceable(context, node):
             _replace_name(context, node)
+    elif isinstance(node, ast.IfExp) and is_type_choice(context.plan.training, node):
+        if context.may_change(node) and context.has_accelerator(node):
+            context.migrated(node, f"{short(node)} -> {context.device(node)}.type")
+            context.replace(node, f"{context.device(node)}.type")
     elif isinstance(node, ast.Attribute):
         if (is_device_argument(context.plan.training, node) and not _is_target(context, node)) or _is_number(
             context, node

@@ -5,24 +5,88 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.devices import availability
-from accelerate_migrate.analysis.values import is_device
+from accelerate_migrate.analysis.flags import is_about_device
+from accelerate_migrate.analysis.modes import DTYPES
+from accelerate_migrate.analysis.values import Library, Value, is_device
 from accelerate_migrate.rules.base import Context, Rule
 
 
 def apply(context: Context) -> None:
     """Delete ``use_cuda = torch.cuda.is_available()`` where every read of it is gone."""
     plan = context.plan
+    _optional_imports(context)
+    _empty_constructors(context)
     for node in plan.module.walk():
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
             continue
         one = plan.value(node.value)
-        if context.is_gone(node) or not context.may_change(node) or (availability(one) is None and not is_device(one)):
+        chosen = availability(one) is not None or is_device(one) or _is_dtype(one)
+        chosen = chosen or (isinstance(node.value, ast.Compare) and is_about_device(plan.training, node.value))
+        if context.is_gone(node) or not context.may_change(node) or not chosen:
             continue
         loads = _loads(context, node.targets[0])
         name = ast.unparse(node.targets[0])
-        if loads and name not in plan.placement.cpu_reads and all(context.is_gone(n) for n in loads):
+        read = plan.placement.cpu_reads | context.reads
+        if loads and name not in read and all(context.is_gone(n) for n in loads):
             context.migrated(node, f"`{name}` has no use any more")
             context.delete(node)
+
+
+def _optional_imports(context: Context) -> None:
+    """Imports of mixed precision under ``if`` and ``try``, with what stands in for them, where no use is left."""
+    module = context.plan.module
+    for node in module.walk():
+        if not isinstance(node, (ast.Import, ast.ImportFrom)) or context.is_gone(node):
+            continue
+        around = context.parent(node)
+        if not isinstance(around, (ast.If, ast.Try)) or not all(_is_of_precision(context, a) for a in node.names):
+            continue
+        names = {alias.asname or alias.name.split(".")[0] for alias in node.names}
+        loads = [n for n in module.walk() if isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load)]
+        if not loads or not all(context.is_gone(n) for n in loads):
+            continue
+        if isinstance(around, ast.If):
+            context.delete_emptying(node)
+        elif around.body == [node] and not around.orelse and not around.finalbody and _stands_in(around, names):
+            context.delete_emptying(around)
+        else:
+            continue
+        context.migrated(node, f"`{ast.unparse(node)}` has no use any more")
+
+
+def _empty_constructors(context: Context) -> None:
+    """``__init__`` of a plain class, of which nothing is left and to which nothing comes."""
+    placement = context.plan.placement
+    for owner in context.plan.module.walk():
+        if not isinstance(owner, ast.ClassDef) or owner.bases or owner in placement.carriers or len(owner.body) < 2:
+            continue
+        for made in owner.body:
+            if isinstance(made, ast.FunctionDef) and made.name == "__init__" and made not in placement.needed:
+                if all(map(context.is_gone, made.body)):
+                    context.delete(made)
+
+
+def _is_of_precision(context: Context, alias: ast.alias) -> bool:
+    statement = context.parent(alias)
+    module = statement.module or "" if isinstance(statement, ast.ImportFrom) else ""
+    name = f"{module}.{alias.name}" if module else alias.name
+    return name.startswith(("torch.cuda.amp", "torch.amp", "apex"))
+
+
+def _stands_in(around: ast.Try, names: set[str]) -> bool:
+    """Whether the handlers do nothing but complain, or define the very names that could not be imported."""
+    return all(
+        isinstance(s, (ast.Raise, ast.Expr, ast.Pass))
+        or (isinstance(s, (ast.ClassDef, ast.FunctionDef)) and s.name in names)
+        or (isinstance(s, ast.Assign) and all(isinstance(t, ast.Name) and t.id in names for t in s.targets))
+        for handler in around.handlers
+        for s in handler.body
+    )
+
+
+def _is_dtype(one: Value) -> bool:
+    """Whether a value is a dtype that an autocast may have."""
+    return one.only(Library) and all(a.name.rsplit(".", 1)[-1] in DTYPES for a in one.of(Library))
 
 
 def _loads(context: Context, target: ast.expr) -> list[ast.AST]:

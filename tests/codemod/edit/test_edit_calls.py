@@ -7,6 +7,7 @@ from accelerate_migrate.edits import (
     AddParameter,
     EditConflict,
     RemoveArgument,
+    RemoveParameter,
     RenameKeyword,
     RenameParameter,
     Replace,
@@ -189,3 +190,26 @@ def test_a_function_s_own_edits_and_those_in_its_body(becomes):
 def test_renaming_what_is_not_there_is_a_conflict(edit):
     with pytest.raises(EditConflict, match="no parameter device"):
         edit("def f(): pass\n", lambda s: [RenameParameter(function(s), "device", "x")])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def f(g): pass\n", "def f(): pass\n"),
+        ("def f(a, g): pass\n", "def f(a): pass\n"),
+        ("def f(g, a): pass\n", "def f(a): pass\n"),
+        ("def f(a, g: int = 1, b=2): pass\n", "def f(a, b=2): pass\n"),
+        ("def f(a, g, *b, **c): pass\n", "def f(a, *b, **c): pass\n"),
+        ("def f(a, *b, g=None, c=1): pass\n", "def f(a, *b, c=1): pass\n"),
+        ("def f(a, *, c, g=None): pass\n", "def f(a, *, c): pass\n"),
+        ("def f(a, *, g=None, **c): pass\n", "def f(a, **c): pass\n"),
+        ("def f(\n    a,\n    g,\n    b,\n): pass\n", "def f(\n    a,\n    b,\n): pass\n"),
+    ],
+)
+def test_a_parameter_that_goes(before, after, becomes):
+    becomes(before, after, lambda s: [RemoveParameter(function(s), "g")])
+
+
+def test_a_parameter_that_is_not_there(edit):
+    with pytest.raises(EditConflict, match="no parameter g"):
+        edit("def f(): pass\n", lambda s: [RemoveParameter(function(s), "g")])

@@ -109,6 +109,10 @@ PAGES = {
     "cuda-demands": Around(IMPORTS, MODEL + DATA + EPOCH),
     "visible-devices": Around(IMPORTS, MODEL + DATA + EPOCH),
     "leftovers": Around(IMPORTS + MODEL, DATA + EPOCH),
+    "autocast": Around(IMPORTS, dots=MODEL + DATA),
+    "grad-scaler": Around(IMPORTS, dots=MODEL + DATA),
+    "called-scaler": Around(IMPORTS + "from timm.utils import NativeScaler\n", dots=MODEL + DATA),
+    "apex": Around(IMPORTS + "from apex import amp\n" + MODEL + DATA, STEP),
 }  # fmt: skip
 
 
