@@ -90,7 +90,16 @@ class _Component:
             foreign = not any(b"torch" in module.data for module in unit.modules)
             if foreign or any(map(_already_migrated, unit.modules)):
                 units.remove(unit)
-        self._migrate_units(units, Files(everything, scripts), store, scripts, skipped, options)
+        try:
+            self._migrate_units(list(units), files, store, scripts, skipped, options)
+        except RecursionError:
+            raise
+        except Exception:  # a fault of ours; the units that it is not about go on
+            for unit in units:
+                try:
+                    self._migrate_units([unit], files, store, scripts, skipped, options)
+                except Exception as fault:
+                    self._fail(unit, fault, scripts)
         for module, script in scripts.items():
             if not self._is_open(script):
                 continue
@@ -131,6 +140,23 @@ class _Component:
                 for unit in unit_of(units, where):
                     self._refuse(unit, where, unclear, scripts)
                     units.remove(unit)
+
+    def _fail(self, unit: Unit, fault: Exception, scripts: Mapping[Module, Script]) -> None:
+        """The files of a unit on which the tool failed: an error for the one that it is about, where that is known."""
+        at = fault.module if isinstance(fault, _Fault) else None
+        for member in sorted(unit.modules, key=lambda m: m.path):
+            script = scripts.get(member)
+            if script is None or not self._is_open(script):
+                continue
+            if at is None or at is member or at not in unit.modules:
+                message = f"{type(fault).__name__}: {fault}" if not isinstance(fault, _Fault) else str(fault)
+                self._settle(codes.failed(script.path, script.data, codes.INTERNAL, message))
+            else:
+                told = f"it trains together with {os.path.basename(at.path)}, on which the tool failed"
+                where = unsupported.refusal(member, Unclear(told))
+                self._settle(
+                    FileResult(script.path, Status.REFUSED, script.data, findings=(where,), encoding=_encoding(script))
+                )
 
     def _refuse(self, unit: Unit, module: Module | None, unclear: Unclear, scripts: Mapping[Module, Script]) -> None:
         named = module if module in scripts and module in unit.modules else None
@@ -192,6 +218,14 @@ class _Component:
             )
 
 
+class _Fault(Exception):
+    """A fault of ours while one file was edited."""
+
+    def __init__(self, module: Module, fault: Exception) -> None:
+        super().__init__(f"{type(fault).__name__}: {fault}")
+        self.module = module
+
+
 _TOO_DEEP = "The code is nested too deeply to be analysed."
 
 
@@ -228,7 +262,12 @@ def _apply(script: Script, module: Module, edits: Iterable[Edit], exported: set[
     except RoundTripError as problem:
         message = f"the file cannot be edited without touching other lines: {problem}"
         raise Unclear(message, module.tree) from problem
-    guard.check(script.data, after)
+    except Exception as fault:
+        raise _Fault(module, fault) from fault
+    try:
+        guard.check(script.data, after)
+    except guard.GuardError as fault:
+        raise _Fault(module, fault) from fault
     return after
 
 
