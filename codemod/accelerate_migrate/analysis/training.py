@@ -49,6 +49,7 @@ class Training:
     steps: list[ast.Call] = field(default_factory=list)  # optimizer.step(...)
     scheduler_steps: list[ast.Call] = field(default_factory=list)
     cache: dict[str, frozenset[str]] = field(default_factory=dict)
+    phases: dict[ast.AST, list[int]] = field(default_factory=dict)  # where a scope's statements that train end
 
     def __post_init__(self) -> None:
         for node in self.module.walk():
