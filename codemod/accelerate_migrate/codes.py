@@ -48,14 +48,26 @@ LAUNCH = Code(
     "The tool never overwrites a launch config that differs from what it would write. Remove or rename it to get\n"
     "a new one.",
 )
+NOTEBOOK = Code(
+    "AM004",
+    "notebook",
+    "What is special about a notebook: its cells run in one process, and some of its lines only IPython reads.",
+    "The code cells are read as one script, from top to bottom; magics and shell lines stay as they are. Only the\n"
+    "source of changed cells is written: outputs, metadata and the style of the file stay. The lines of findings\n"
+    "count over the code of all code cells, one below the other; reports also name the cell (all cells counted, from\n"
+    "1) and the line in it. A notebook trains in one process and gets no launch config. To train in several, put the\n"
+    "training into a script and start that by the launcher, or into a function for `notebook_launcher`.",
+)
 UNSUPPORTED = Code(
     "AM900",
     "unsupported",
     "A script that this version cannot migrate safely is left whole, with the reason.",
     "A migration that trains differently without a word is worse than none. Distributed code made by hand, mixed\n"
-    "precision, trainers whose parts live in objects or other files, and scripts of other frameworks are refused.",
+    "precision, and trainers whose parts live in objects or other files are refused, and so are scripts that another\n"
+    "framework trains: Lightning, Fabric, the Trainer of transformers, DeepSpeed, Ray, ignite, fastai, Catalyst, and\n"
+    "Accelerate itself.",
 )
-OWN_CODES = (INTERNAL, SOURCE, WRITE, LAUNCH, UNSUPPORTED)
+OWN_CODES = (INTERNAL, SOURCE, WRITE, LAUNCH, NOTEBOOK, UNSUPPORTED)
 
 
 def finding(code: Code, severity: Severity, message: str, line: int = 1) -> Finding:

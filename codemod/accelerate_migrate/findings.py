@@ -57,6 +57,22 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class CellCode:
+    """The code of a notebook's cell before and after. ``number`` counts all cells from 1; ``line`` is its first line,
+    counted over the code cells, one below the other."""
+
+    number: int
+    line: int
+    before: str
+    after: str
+
+    def versions(self) -> tuple[bytes, bytes]:
+        """The code before and after, each line ended."""
+        old, new = (f"{code}\n".encode() if code else b"" for code in (self.before, self.after))
+        return old, new
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """The settings of a run that change what a migration looks like.
 
@@ -72,7 +88,8 @@ class Options:
 class FileResult:
     """What became of one file: its bytes before, its bytes after (``None`` where nothing changes), and the findings.
 
-    ``launch_config`` is the text of the launch config that belongs beside the file, or ``None``.
+    ``launch_config`` is the text of the launch config that belongs beside the file, or ``None``. A notebook has its
+    code ``cells``: the lines of its findings count over these, one below the other.
     """
 
     path: str
@@ -82,6 +99,7 @@ class FileResult:
     findings: tuple[Finding, ...] = ()
     launch_config: str | None = None
     encoding: str = "utf-8"
+    cells: tuple[CellCode, ...] = ()
 
     @property
     def launch_config_path(self) -> str | None:
@@ -102,8 +120,19 @@ class FileResult:
         if self.after is None:
             return 0, 0
         added = removed = 0
-        for tag, i1, i2, j1, j2 in opcodes(split_lines(self.before), split_lines(self.after)):
-            if tag != "equal":
-                removed += i2 - i1
-                added += j2 - j1
+        for before, after in [cell.versions() for cell in self.cells] or [(self.before, self.after)]:
+            for tag, i1, i2, j1, j2 in opcodes(split_lines(before), split_lines(after)):
+                if tag != "equal":
+                    removed += i2 - i1
+                    added += j2 - j1
         return added, removed
+
+    def cell_of(self, line: int) -> CellCode | None:
+        """The notebook's cell that a finding's line is in."""
+        return next((cell for cell in reversed(self.cells) if cell.line <= line), None)
+
+    def place(self, line: int, column: int | None = None) -> str:
+        """A place as a person looks for it: ``12:5``, in a notebook ``cell 7:3:5``."""
+        cell = self.cell_of(line)
+        shown = f"{line}" if cell is None else f"cell {cell.number}:{line - cell.line + 1}"
+        return shown if column is None else f"{shown}:{column}"

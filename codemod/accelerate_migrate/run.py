@@ -9,9 +9,11 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
+from accelerate_migrate import frameworks
 from accelerate_migrate.codes import INTERNAL, SOURCE, failed, refused
 from accelerate_migrate.discover import Found, worth_reading
 from accelerate_migrate.findings import FileResult, Options, Status
+from accelerate_migrate.notebook import Notebook
 from accelerate_migrate.source import Script, SourceProblem
 from accelerate_migrate.suppress import skip_file
 
@@ -48,8 +50,14 @@ def migrate_files(program: Program, options: Options, *, tracebacks: bool = Fals
     """
     results: dict[str, FileResult] = {}
     scripts: list[Script] = []
+    notebooks: dict[str, Notebook] = {}
     for found in program:
         outcome = _first_look(found)
+        if isinstance(outcome, Notebook):
+            notebooks[found.path] = outcome
+            outcome = outcome.script
+        if isinstance(outcome, Script):
+            outcome = frameworks.refusal(outcome, options) or outcome
         if isinstance(outcome, Script):
             scripts.append(outcome)
         else:
@@ -57,21 +65,22 @@ def migrate_files(program: Program, options: Options, *, tracebacks: bool = Fals
     if scripts:
         for script, result in zip(scripts, _contained(scripts, options, tracebacks), strict=True):
             results[script.path] = _parsed(script) if _is_silent(result) else result
+    for path, notebook in notebooks.items():
+        results[path] = notebook.finished(results[path])
     return [
         _without_idle_bytes(results[found.path]) if found.data is None else results[found.path] for found in program
     ]
 
 
-def _first_look(found: Found) -> Script | FileResult:
-    """A script that may concern training, or what there is to say about a file that does not."""
+def _first_look(found: Found) -> Script | Notebook | FileResult:
+    """A script or notebook that may concern training, or what there is to say about a file that does not."""
     data = found.data or b""
     try:
         script = Script(found.path, data) if found.data is not None else Script.load(found.path)
         data = script.data
         if found.path.endswith(".ipynb"):
-            if found.named or worth_reading(data):
-                return refused(found.path, data, SOURCE, "Notebooks are not handled yet.")
-            return FileResult(found.path, Status.UNCHANGED, data)
+            worth = found.named or worth_reading(data)
+            return Notebook.read(found.path, data) if worth else FileResult(found.path, Status.UNCHANGED, data)
         script.check_bytes()
         if worth_reading(data):
             return script

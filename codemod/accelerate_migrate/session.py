@@ -148,7 +148,7 @@ def _say_what_matters(results: Sequence[FileResult]) -> None:
         if result.status in (Status.REFUSED, Status.ERROR):
             for finding in result.findings:
                 if finding.severity is Severity.REFUSED:
-                    _say(f"{result.path}:{finding.line}: {finding.code} {finding.message}")
+                    _say(f"{result.path}:{result.place(finding.line)}: {finding.code} {finding.message}")
 
 
 def _say(message: str) -> None:

@@ -152,10 +152,9 @@ def _explain(error: SyntaxError, text: str) -> SourceProblem:
     keyword = _KEYWORD_AS_NAME.search(shown)
     if keyword:
         name = next(filter(None, keyword.groups()))
+        renamed = "write non_blocking=" if f"{name}=" in shown.replace(" ", "") and ".cuda(" in shown else "rename it"
         return SourceProblem(
-            f"Line {line} uses {name!r} as a name, which Python has not allowed since 3.7"
-            f"{' (the argument is called non_blocking now)' if f'{name}=' == 'async=' and '.cuda(' in shown else ''}.",
-            line,
+            f"Line {line} uses {name!r} as a name, which Python has not allowed since 3.7; {renamed} there first.", line
         )
     if message.startswith(_PYTHON_2_MESSAGES) or _PYTHON_2_LINE.search(shown):
         return SourceProblem(f"Line {line} is Python 2 ({shown.strip()[:60]}); port the file to Python 3 first.", line)

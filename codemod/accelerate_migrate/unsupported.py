@@ -6,6 +6,7 @@ import ast
 
 from accelerate_migrate.analysis.library import foreign, is_cuda_tensor_type, is_understood_precision
 from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.settings import opaque_exec
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import BOTTOM, Library
@@ -25,9 +26,9 @@ def check(module: Module, store: Store) -> None:
                 what = foreign(atom.name)
                 if what is not None:
                     raise Unclear(f"this script uses {what}, which this version does not migrate", node)
-    for node in module.walk():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "exec":
-            raise Unclear("this script runs code from elsewhere by exec, which can change any name", node)
+    opaque = opaque_exec(module, store)
+    if opaque is not None:
+        raise Unclear("this script runs code from elsewhere by exec, which can change any name", opaque)
 
 
 def notes(module: Module, store: Store | None, skipped: frozenset[int]) -> list[Finding]:

@@ -230,7 +230,7 @@ BAD_INPUT = {
     "syntax error": (b"import torch\ndef f(:\n", "refused", "not valid Python"),
     "latin-1 without a coding line": (b"import torch  # caf\xe9\n", "refused", "coding line is missing"),
     "unknown coding": (b"# coding: klingon\nimport torch\n", "refused", "klingon"),
-    "notebook": (b"{}", "refused", "Notebooks are not handled yet"),
+    "notebook": (b"{}", "refused", "no list of cells"),
     "empty": (b"", "unchanged", ""),
     "no torch": (b"x = 1\n", "unchanged", ""),
     "latin-1 with a coding line": ((LATIN + SCRIPT).encode("latin-1"), "migrated", ""),

@@ -84,17 +84,17 @@ def test_an_optimizer_that_is_not_known() -> None:
     )
 
 
-def test_code_that_comes_from_elsewhere() -> None:
-    check_refused(
-        """
-         import torch
-         from torch import nn
-
-         exec(open("configurator.py").read())
-        ! AM900 refused: runs code from elsewhere by exec
-        """,
-        TRAINS,
-    )
+@pytest.mark.parametrize(
+    "code",
+    [
+        " def configure():\n     exec(open('c.py').read())\n!AM900 refused: runs code from elsewhere by exec",
+        " if model:\n     exec('x = 1', globals())\n!AM900 refused: runs code from elsewhere by exec",
+        " model = nn.Linear(8, 3)\n exec(open('c.py').read())\n!AM900 refused: runs code from elsewhere by exec",
+    ],
+    ids=["in a function", "in a block", "behind the model"],
+)
+def test_code_from_elsewhere_that_may_change_more_than_settings(code: str) -> None:
+    check_refused("import torch\nfrom torch import nn\nmodel = None", code, TRAINS)
 
 
 def test_a_library_file_that_moves_to_cuda_is_named() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from accelerate_migrate.analysis.scopes import assigned_targets
+from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Availability, Const, DeviceValue, Value, is_device
 
@@ -162,14 +163,19 @@ def guarded_choice(training: Training, nodes: Iterable[ast.AST]) -> tuple[str | 
             if any(isinstance(n, ast.Attribute) and n.attr in ("cuda", "to") for part in body for n in ast.walk(part)):
                 return condition_as_cpu(training, node.test), node.lineno
     for node in nodes:
-        if isinstance(node, ast.Attribute) and is_device_argument(training, node):
+        if isinstance(node, (ast.Attribute, ast.Name)) and is_device_argument(training, node):
             return f'{ast.unparse(node)} == "cpu"', node.lineno
     return None, 0
 
 
-def is_device_argument(training: Training, node: ast.Attribute) -> bool:
-    """Whether ``args.device``, known to be a device, is where a move or an allocation asks for one."""
+def is_device_argument(training: Training, node: ast.Attribute | ast.Name) -> bool:
+    """Whether ``args.device``, known to be a device, is where a move or an allocation asks for one.
+
+    A variable counts where it is a setting that code from elsewhere may change: it has no other definition.
+    """
     if not isinstance(node.ctx, ast.Load) or not is_device(training.value(node)):
+        return False
+    if isinstance(node, ast.Name) and node.id not in overridden(training.module.root(node)):
         return False
     parent = training.module.parents[node]
     call = training.module.parents[parent] if isinstance(parent, ast.keyword) else parent
@@ -206,8 +212,10 @@ def _defines(training: Training, node: ast.stmt) -> bool:
     one = training.value(node.value)
     if not is_device(one) or isinstance(node.value, ast.Name) or is_type_choice(training, node.value):
         return False
+    if not overridden(training.module.root(node)).isdisjoint(_targets(node)):
+        return False
     if isinstance(node.value, ast.Constant):
-        return node.value.value != "cpu" and any("dev" in t for t in _targets(node))
+        return node.value.value != "cpu" and any("dev" in t.lower() for t in _targets(node))
     return True
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.accumulation import additions, is_divided_by_samples
+from accelerate_migrate.analysis.peeks import is_peek
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop, Training
 from accelerate_migrate.analysis.values import (
@@ -76,6 +77,7 @@ def decide(training: Training, apart: Mapping[Site, str] | None = None) -> Evalu
     result = Evaluations(whole=dict(apart or {}))
     trained = training.trained_loaders.union(*map(training.drawn_for, training.backwards))
     measured = [loop for loop in training.loops if not loop.trains and not training.in_training_loop(loop.node)]
+    measured = [loop for loop in measured if not is_peek(training, loop.node)]
     plans: list[tuple[LoaderLoop, Gather | str]] = []
     for loop in measured:
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from accelerate_migrate.analysis.homes import Home
 from accelerate_migrate.analysis.modules import Files
+from accelerate_migrate.analysis.peeks import is_peek
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
@@ -38,11 +39,11 @@ def group_homes(training: Training, homes: list[Home]) -> list[Group]:
     Each stands behind what still belongs to setting up: schedulers made from the bare optimizer, loaded states.
     """
     module = training.module
-    by_loop: dict[tuple[ast.AST, ast.AST | None], list[Home]] = defaultdict(list)
+    by_loop: dict[tuple[ast.AST, ast.AST | None, int], list[Home]] = defaultdict(list)
     for home in homes:
-        by_loop[home.scope, _loop_around(module, home)].append(home)
+        by_loop[home.scope, _loop_around(module, home), home.phase].append(home)
     groups = []
-    for (scope, _loop), members in by_loop.items():
+    for (scope, *_), members in by_loop.items():
         anchor = _anchor(module, members)
         if _trains(training, anchor, members):
             anchor = _last_binding(members)
@@ -110,10 +111,13 @@ def _trains(training: Training, statement: ast.stmt, homes: list[Home]) -> bool:
 def _check_unused(training: Training, scope: ast.AST, homes: list[Home], anchor: ast.stmt) -> None:
     """Raise ``Unclear`` where training starts before everything is made."""
     around = {anchor, *training.module.ancestors(anchor)}
+    first = min(binding.lineno for home in homes for binding in home.bindings)
     for statement in getattr(scope, "body", []):
         if statement.lineno >= anchor.lineno:
             break
-        if isinstance(statement, _DEFINITIONS) or statement in around:
+        if (statement.end_lineno or 0) < first or isinstance(statement, _DEFINITIONS):
+            continue  # it runs before any of them is made
+        if statement in around or is_peek(training, statement):
             continue
         if _trains(training, statement, homes):
             raise Unclear("training or evaluation starts here, before all objects to prepare are made", statement)

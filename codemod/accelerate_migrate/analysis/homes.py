@@ -28,6 +28,7 @@ class Home:
     sites: frozenset[Site]
     scope: ast.AST
     bindings: tuple[ast.stmt, ...]
+    phase: int = 0  # how many trainings of the scope come before it
 
 
 def find_homes(training: Training, wanted: frozenset[Site]) -> list[Home]:
@@ -62,7 +63,7 @@ def _places(training: Training, wanted: frozenset[Site]) -> tuple[list[Home], di
             for leaf in _leaves(target):
                 for text, one in _held(ast.unparse(leaf), training.value(leaf)):
                     held = one.sites() & wanted
-                    if not held:
+                    if not held or _is_itself(statement, text):
                         continue
                     others = [a for a in one if not isinstance(a, Object) and a != Const(None)]
                     if others or one.sites() - wanted:
@@ -101,6 +102,17 @@ def _loops_around(module: Files, statement: ast.stmt) -> bool:
         if isinstance(around, (ast.For, ast.AsyncFor, ast.While)):
             return True
     return False
+
+
+def _is_itself(statement: ast.Assign | ast.AnnAssign, text: str) -> bool:
+    """Whether this is ``model = model.train()``: the place goes on to hold what it held."""
+    call = statement.value
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("train", "eval")
+        and ast.unparse(call.func.value) == text
+    )
 
 
 def _leaves(target: ast.expr) -> Iterator[ast.expr]:

@@ -12,6 +12,7 @@ from accelerate_migrate.analysis.devices import DeviceDefinition, branch_choice,
 from accelerate_migrate.analysis.groups import Group
 from accelerate_migrate.analysis.modules import Files, Module
 from accelerate_migrate.analysis.scopes import is_decorated, parameters
+from accelerate_migrate.analysis.settings import last_override
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import ClassRef, FunctionRef, ModuleRef, is_device
@@ -38,6 +39,9 @@ class Creation:
     @cached_property
     def floor(self) -> int:
         """The line behind which the accelerator can be made: its arguments exist, and so does its import."""
+        override = last_override(self.scope) if isinstance(self.scope, ast.Module) else None
+        if override is not None:
+            return override.end_lineno or 0
         if self.cpu is None:
             return (
                 _end_of_imports(self.scope) if isinstance(self.scope, ast.Module) else getattr(self.scope, "lineno", 0)
@@ -296,7 +300,8 @@ def place(training: Training, groups: list[Group], definitions: list[DeviceDefin
     for group in groups:
         if not placement.available(group.anchor):
             raise Unclear("the objects to prepare are made in functions that do not call each other", group.anchor)
-    placement.device_parameters = dict(_device_parameters(training, placement))
+    chosen = frozenset(target for definition in definitions for target in definition.targets)
+    placement.device_parameters = dict(_device_parameters(training, placement, chosen))
     return placement
 
 
@@ -369,7 +374,7 @@ def _runs_before(training: Training, definition: DeviceDefinition, groups: list[
     return all(s in block or any(a in block for a in module.ancestors(s)) for s in starts)
 
 
-def _device_parameters(training: Training, placement: Placement) -> list[tuple[ast.AST, str]]:
+def _device_parameters(training: Training, placement: Placement, chosen: frozenset[str]) -> list[tuple[ast.AST, str]]:
     found: list[tuple[ast.AST, str]] = []
     module = training.module
     for function in module.walk():
@@ -387,7 +392,7 @@ def _device_parameters(training: Training, placement: Placement) -> list[tuple[a
         if (method and function.name != "__init__") or (not method and escapes(training, function)):
             continue
         held = [a.arg for a in parameters(function) if _holds_device(training, function, a.arg)]
-        if len(held) == 1 and _all_calls_pass(training, function, held[0]):
+        if len(held) == 1 and _all_calls_pass(training, function, held[0], chosen):
             found.append((function, held[0]))
     return found
 
@@ -398,15 +403,26 @@ def _holds_device(training: Training, function: ast.AST, name: str) -> bool:
     return one is not None and bool(one.atoms) and is_device(one)
 
 
-def _all_calls_pass(training: Training, function: ast.AST, name: str) -> bool:
-    """Whether every call passes a variable, and the parameter has no default, which would need one out of nowhere."""
+def _all_calls_pass(training: Training, function: ast.AST, name: str, chosen: frozenset[str]) -> bool:
+    """Whether every call passes a device variable that a definition or a caller's own parameter can be replaced in,
+    and the parameter has no default, which would need one out of nowhere."""
     assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
     spec = function.args
     named = [*spec.posonlyargs, *spec.args]
     with_default = {a.arg for a in named[len(named) - len(spec.defaults) :]} if spec.defaults else set()
     with_default |= {a.arg for a, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default is not None}
     passed = [argument_for(call, function, name) for call in training.store.callers[function]]
-    return name not in with_default and all(isinstance(argument, ast.Name) for argument in passed)
+    return name not in with_default and all(
+        isinstance(argument, ast.Name) and (argument.id in chosen or _is_parameter(training, argument))
+        for argument in passed
+    )
+
+
+def _is_parameter(training: Training, node: ast.Name) -> bool:
+    function = training.module.function(node)
+    if isinstance(function, ast.Module):
+        return False
+    return node.id in {parameter.arg for parameter in parameters(function)}
 
 
 def argument_for(call: ast.Call, function: ast.AST, name: str) -> ast.expr | None:

@@ -13,6 +13,7 @@ from accelerate_migrate.analysis.evaluation import Evaluations
 from accelerate_migrate.analysis.groups import Group, check_aliases, group_homes
 from accelerate_migrate.analysis.homes import Home, find_homes
 from accelerate_migrate.analysis.modules import Files
+from accelerate_migrate.analysis.phases import split_by_phase
 from accelerate_migrate.analysis.placement import Placement, common_caller, place
 from accelerate_migrate.analysis.precision import Precision, find_precision
 from accelerate_migrate.analysis.store import Store
@@ -106,12 +107,12 @@ def plan_training(training: Training) -> Plan | None:
         raise Unclear("the model whose parameters the optimizer owns could not be found", training.steps[0])
     evaluations = evaluation.decide(training)
     trained = training.models | training.optimizers | training.per_batch_schedulers
-    homes = find_homes(training, trained | (training.loaders - set(evaluations.whole)))
+    homes = split_by_phase(training, find_homes(training, trained | (training.loaders - set(evaluations.whole))))
     groups = group_homes(training, homes)
     apart = _made_apart(training, groups)
     if apart:
         evaluations = evaluation.decide(training, dict.fromkeys(apart, "it is made where the accelerator is not"))
-        homes = find_homes(training, trained | (training.loaders - set(evaluations.whole)))
+        homes = split_by_phase(training, find_homes(training, trained | (training.loaders - set(evaluations.whole))))
         groups = group_homes(training, homes)
     check_aliases(training, groups)
     definitions = find_definitions(training)

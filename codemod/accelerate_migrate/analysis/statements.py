@@ -13,12 +13,14 @@ from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.expressions import Expressions
 from accelerate_migrate.analysis.frames import Frame
 from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.settings import is_exec, overridden
 from accelerate_migrate.analysis.values import (
     ANY,
     BOTTOM,
     NONE,
     UNKNOWN,
     ClassRef,
+    DeviceValue,
     FunctionRef,
     Library,
     ModuleRef,
@@ -27,6 +29,7 @@ from accelerate_migrate.analysis.values import (
     Role,
     Value,
     element,
+    is_device,
     join,
     sequence,
     value,
@@ -54,6 +57,14 @@ class Statements(Expressions):
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 self.expression(child, frame)
+        return True
+
+    def _run_Expr(self, node: ast.Expr, frame: Frame) -> bool:
+        self.expression(node.value, frame)
+        if isinstance(frame.scope, ast.Module) and is_exec(node.value):
+            for name in overridden(frame.module.tree) & frame.env.keys():
+                unknown = value(DeviceValue(is_string=True)) if is_device(frame.env[name]) else ANY
+                self.bind(name, unknown, frame)
         return True
 
     def _run_Assign(self, node: ast.Assign, frame: Frame) -> bool:

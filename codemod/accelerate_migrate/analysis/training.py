@@ -51,6 +51,7 @@ class Training:
     scaler_calls: list[ast.Call] = field(default_factory=list)  # scaler(loss, optimizer): both of the above
     scheduler_steps: list[ast.Call] = field(default_factory=list)
     cache: dict[str, frozenset[str]] = field(default_factory=dict)
+    phases: dict[ast.AST, list[int]] = field(default_factory=dict)  # where a scope's statements that train end
 
     def __post_init__(self) -> None:
         for node in self.module.walk():

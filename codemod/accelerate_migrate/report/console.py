@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from accelerate_migrate.findings import FileResult, Finding, Severity, Status
 from accelerate_migrate.report import Report, View
-from accelerate_migrate.report.diff import unified
+from accelerate_migrate.report.diff import of_cells, unified
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,12 +69,12 @@ def _show(console: Console, result: FileResult, view: View) -> None:
         title.append(f"  +{added} -{removed}", "dim")
     console.print(title)
     if not view.quiet:
-        diff = unified(result)
-        for line in diff.decode(result.encoding, "surrogateescape").split("\n")[2:-1]:
+        diff = of_cells(result) if result.cells else b"".join(unified(result).splitlines(keepends=True)[2:])
+        for line in diff.decode(result.encoding, "surrogateescape").split("\n")[:-1]:
             console.print(_diff_line(line))
         if diff and findings:
             console.print()
-    places = {finding: f"{result.path}:{finding.line}:{finding.column}:" for finding in findings}
+    places = {finding: f"{result.path}:{result.place(finding.line, finding.column)}:" for finding in findings}
     width = max(map(len, places.values()), default=0)
     for finding in sorted(findings, key=lambda finding: (finding.line, finding.column)):
         console.print(_finding_line(places[finding].ljust(width), finding))

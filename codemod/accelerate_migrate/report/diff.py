@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from accelerate_migrate.changes import hunks, opcodes, split_lines
 from accelerate_migrate.findings import FileResult
@@ -26,11 +27,25 @@ def unified(result: FileResult, base: str = "") -> bytes:
         return b""
     old, new = split_lines(result.before), split_lines(result.after)
     name = _name(result.path, base)
-    lines = [b"--- " + _quoted("a/" + name) + b"\n", b"+++ " + _quoted("b/" + name) + b"\n"]
+    return b"".join([b"--- " + _quoted("a/" + name) + b"\n", b"+++ " + _quoted("b/" + name) + b"\n", _hunks(old, new)])
+
+
+def of_cells(result: FileResult) -> bytes:
+    """The hunks of a notebook's code, cell by cell: for a person, since the file holds it as JSON."""
+    parts = []
+    for cell in result.cells:
+        if cell.before != cell.after:
+            old, new = cell.versions()
+            parts.append(_hunks(split_lines(old), split_lines(new), b" cell %d" % cell.number))
+    return b"".join(parts)
+
+
+def _hunks(old: Sequence[bytes], new: Sequence[bytes], section: bytes = b"") -> bytes:
+    lines: list[bytes] = []
     for group in hunks(opcodes(old, new)):
         _, i1, _, j1, _ = group[0]
         _, _, i2, _, j2 = group[-1]
-        lines.append(b"@@ -%s +%s @@\n" % (_range(i1, i2), _range(j1, j2)))
+        lines.append(b"@@ -%s +%s @@%s\n" % (_range(i1, i2), _range(j1, j2), section))
         for tag, a, b, c, d in group:
             if tag == "equal":
                 lines += [_line(b" ", line) for line in old[a:b]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from accelerate_migrate.findings import FileResult, Severity, Status
+from accelerate_migrate.findings import FileResult, Finding, Severity, Status
 from accelerate_migrate.report import Report, View
 
 NAME = "json"
@@ -47,7 +47,14 @@ def _file(result: FileResult) -> dict[str, Any]:
                 "column": finding.column,
                 "end_line": finding.end_line,
                 "message": finding.message,
+                **_cell(result, finding),
             }
             for finding in result.findings
         ],
     }
+
+
+def _cell(result: FileResult, finding: Finding) -> dict[str, int]:
+    """The cell of a notebook's finding, and its line there."""
+    cell = result.cell_of(finding.line)
+    return {} if cell is None else {"cell": cell.number, "cell_line": finding.line - cell.line + 1}

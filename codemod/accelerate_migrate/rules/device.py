@@ -87,6 +87,8 @@ def _use(context: Context, node: ast.expr) -> None:
     if isinstance(node, (ast.Lambda, ast.Dict)):
         if _maps_to_device(context, node):
             _spelled(context, node)
+    elif isinstance(node, ast.Name) and is_device_argument(context.plan.training, node):
+        _spelled(context, node)
     elif isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load) and is_device(context.plan.value(node)) and _replaceable(context, node):
             _replace_name(context, node)

@@ -98,7 +98,8 @@ def _runs_before_prepare(context: Context, model: Object) -> bool:
     """Whether the model is called before its ``prepare``: it needs its device for that."""
     group = context.plan.group_of(model.site)
     assert group is not None
-    before = [s for s in getattr(group.scope, "body", []) if s.lineno <= (group.anchor.end_lineno or 0)]
+    made = min(binding.lineno for home in group.homes for binding in home.bindings)
+    before = [s for s in getattr(group.scope, "body", []) if made <= s.lineno <= (group.anchor.end_lineno or 0)]
     before = [s for s in before if not isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
     for node in context.plan.training.reached(before):
         if isinstance(node, ast.Call) and model.site in context.plan.training.forwards(node):

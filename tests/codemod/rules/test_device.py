@@ -210,3 +210,33 @@ def test_every_way_to_load_to_a_gpu_is_to_the_accelerators_device() -> None:
         """,
         TRAINED,
     )
+
+
+def test_a_constant_in_capitals_is_a_choice_too() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -DEVICE = "cuda:1"
+        +accelerator = Accelerator()
+         loader = DataLoader(data, batch_size=32)
+        -model = nn.Linear(8, 3).to(DEVICE)
+        +model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+
+
+        -def noise(n, device):
+        -    return torch.randn(n, device=device)
+        +def noise(n, accelerator):
+        +    return torch.randn(n, device=accelerator.device)
+
+
+         for x, y in loader:
+             optimizer.zero_grad()
+        -    loss = F.cross_entropy(model(x.to(DEVICE) + noise(8, device=DEVICE)), y.to(DEVICE))
+        -    loss.backward()
+        +    loss = F.cross_entropy(model(x + noise(8, accelerator=accelerator)), y)
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )

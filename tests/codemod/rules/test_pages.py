@@ -101,6 +101,7 @@ PAGES = {
     ),
     "printing": Around(IMPORTS + MODEL + DATA + EPOCH + "epoch = 1\n"),
     "files": Around(IMPORTS + MODEL + DATA + EPOCH + 'out, path, grid = "out", "out/x.png", x\n'),
+    "settings": Around(IMPORTS, MODEL + DATA + EPOCH),
     "replicas": Around(
         IMPORTS + MODEL + "criterion = nn.CrossEntropyLoss()\nfeatures, adj, labels, train = args.data\n",
         "optimizer.step()\n",

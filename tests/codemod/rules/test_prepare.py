@@ -247,27 +247,19 @@ def test_an_optimizer_that_is_made_under_a_condition_is_refused() -> None:
     )
 
 
-def test_training_before_everything_is_made_is_refused() -> None:
-    check_refused(
+def test_a_loader_that_is_made_after_the_training_is_prepared_there() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
         """
-         import torch
-         import torch.nn.functional as F
-         from torch import nn
-         from torch.utils.data import DataLoader
-
-         model = nn.Linear(8, 3)
-         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-         loader = DataLoader(torch.randn(96, 8), batch_size=32)
-         for x in loader:
-        !AM900 refused: training or evaluation starts here, before all objects to prepare are made
-             model(x).mean().backward()
-             optimizer.step()
-         test_loader = DataLoader(torch.randn(96, 8), batch_size=32)
+         held_out = DataLoader(data, batch_size=32)
+        +held_out = accelerator.prepare(held_out)
          total = 0.0
-         for x in test_loader:
+         for x, y in held_out:
              out = model(x)
+        +    out = accelerator.gather_for_metrics(out)
              total += out.sum().item()
-        """
+        """,
     )
 
 
