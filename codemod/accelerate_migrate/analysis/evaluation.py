@@ -52,14 +52,18 @@ class NotGatherable(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Gather:
-    """Gather ``names`` after the statement ``after``; read batch sizes off gathered rows (``sizes``: node, name)."""
+    """Gather ``names`` after the statement ``after``; read batch sizes off gathered rows (``sizes``: node, name).
+
+    Where that statement computes with the model's output itself, the call of the model is ``lifted`` out of it under
+    the first of the names, and they are gathered in front of it.
+    """
 
     loop: LoaderLoop
     after: ast.stmt
     names: tuple[str, ...]
     sizes: tuple[tuple[ast.Name, str], ...]
-    edge: str | None  # what differs by a little on several processes
     on_host: tuple[str, ...] = ()  # names that the loop brought to the CPU
+    lifted: ast.Call | None = None
 
 
 @dataclass(eq=False)
@@ -75,7 +79,7 @@ def decide(training: Training, apart: Mapping[Site, str] | None = None) -> Evalu
     """Look at every loop over a loader that does not train; those ``apart`` stay whole for the reason given."""
     result = Evaluations(whole=dict(apart or {}))
     trained = training.trained_loaders.union(*map(training.drawn_for, training.backwards))
-    measured = [loop for loop in training.loops if not loop.trains and not training.in_training_loop(loop.node)]
+    measured = [loop for loop in training.loops if not loop.trains and not _feeds_training(training, loop, trained)]
     plans: list[tuple[LoaderLoop, Gather | str]] = []
     for loop in measured:
         try:
@@ -103,6 +107,11 @@ def decide(training: Training, apart: Mapping[Site, str] | None = None) -> Evalu
     return result
 
 
+def _feeds_training(training: Training, loop: LoaderLoop, trained: frozenset[Site]) -> bool:
+    """Whether a loop inside a training loop draws what is trained on there; others measure every so many steps."""
+    return training.in_training_loop(loop.node) and bool(loop.loaders & trained)
+
+
 class _Loop:
     """One evaluation loop, split at its last model call."""
 
@@ -111,6 +120,7 @@ class _Loop:
         self.module = training.module
         self.loop = loop
         self.tail: list[ast.stmt] = []
+        self.lifted: ast.Call | None = None
 
     def value(self, node: ast.AST) -> Value:
         return self.training.value(node)
@@ -127,11 +137,14 @@ class _Loop:
         names = self._rows()
         sizes = self._sizes(names)
         gathered = tuple(n for n in names if n not in {name.id for name, _ in sizes})
-        if not gathered:
+        if not gathered and self.lifted is None:
             raise NotGatherable("no tensor with one row a sample is left behind its last model call")
+        self._check_sums()
         brought = {node.id for node in self._tail_names() if self._is_on_host(node)}
         on_host = tuple(n for n in gathered if n in brought)
-        return Gather(self.loop, cut, gathered, tuple(sizes), self._edge(), on_host)
+        if self.lifted is not None:
+            gathered = (_fresh_name(self.module), *gathered)
+        return Gather(self.loop, cut, gathered, tuple(sizes), on_host, self.lifted)
 
     def _is_on_host(self, node: ast.Name) -> bool:
         return any(a.origin is Origin.FRESH for a in self.value(node).of(Tensor))
@@ -148,10 +161,60 @@ class _Loop:
             inner = self._split(last.body)
             self.tail += after
             return inner
-        if not isinstance(last, (ast.Assign, ast.AnnAssign)):
-            raise NotGatherable("its last model call is not a plain assignment")
         self.tail = [*after]
+        plain = isinstance(last, (ast.Assign, ast.AnnAssign))
+        if not (plain and self._binds_rows(last)):
+            try:
+                self.lifted = self._liftable(last)
+                self.tail = [last, *after]
+            except NotGatherable:
+                if not plain:
+                    raise
         return last
+
+    def _binds_rows(self, statement: ast.stmt) -> bool:
+        """Whether an assignment binds what the model returned, or rows made of it, to a name."""
+        assert isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None
+        tensors = [a for a in flatten(self.value(statement.value)) if isinstance(a, Tensor)]
+        if self.training.forwards(statement.value) or (tensors and all(t.reduction is Reduction.ROWS for t in tensors)):
+            return True
+        names = [t.id for t in assigned_targets(statement) if isinstance(t, ast.Name)]
+        return any(self._shown_to_be_rows(name) for name in names)
+
+    def _liftable_calls(self, statement: ast.stmt) -> list[ast.Call]:
+        """The calls of a model that stand in a simple statement, inside of something else."""
+        if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)):
+            return []
+        return [n for n in ast.walk(statement) if isinstance(n, ast.Call) and self.training.forwards(n)]
+
+    def _liftable(self, statement: ast.stmt) -> ast.Call:
+        """The one call of a model in a statement, which may as well run in front of it."""
+        calls = self._liftable_calls(statement)
+        if len(calls) != 1 or not _runs_anyway(self.module, calls[0]):
+            raise NotGatherable("its last model call is not a plain assignment")
+        call = calls[0]
+        inside = set(ast.walk(call)).union(self.module.ancestors(call))
+        if any(node not in inside and self._calls_model_in(node) for node in ast.walk(statement)):
+            raise NotGatherable("its last model call is not a plain assignment")
+        if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+            raise NotGatherable("its last model call is not a plain assignment")
+        if not self._certainly_gives_rows(call) and not self._shown_to_be_rows(ast.unparse(call)):
+            raise NotGatherable("it is not clear that its outputs have one row a sample")
+        return call
+
+    def _certainly_gives_rows(self, call: ast.Call) -> bool:
+        one = self.value(call)
+        tensors = [a for a in flatten(one) if isinstance(a, Tensor)]
+        if not tensors or ANY.atoms & one.atoms or any(t.reduction is not Reduction.ROWS for t in tensors):
+            return False
+        forwards = [self.training.store.details[site].class_def for site in self.training.forwards(call)]
+        if all(known is None or known.module.editable for known in forwards):
+            return True
+        around = self.module.parents[call]  # a model of another file may return its loss
+        return not isinstance(around, ast.Attribute) or around.attr not in ("item", "mean", "sum", "backward", "data")
+
+    def _calls_model_in(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and any(self.training.forwards(n) for n in self.training.reached([node]))
 
     def _calls_model(self, statement: ast.stmt) -> bool:
         return any(self.training.forwards(node) for node in self.training.reached([statement]))
@@ -256,8 +319,10 @@ class _Loop:
         """Names read behind the cut that were bound before it (a name bound again behind it is its own)."""
         bound = self._bound_in_loop()
         rebound: set[str] = set()
+        lifted = set(ast.walk(self.lifted)) if self.lifted is not None else set()
         for statement in self.tail:
-            loads = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+            walked = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and n not in lifted]
+            loads = [n for n in walked if isinstance(n.ctx, ast.Load)]
             yield from (n for n in sorted(loads, key=lambda n: (n.lineno, n.col_offset)) if n.id in bound - rebound)
             rebound |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
@@ -352,30 +417,68 @@ class _Loop:
 
     # ---- what is added up
 
-    def _edge(self) -> str | None:
-        """What a mean over batches makes of several processes. Raises where it would be plainly another number."""
-        edge = None
+    def _check_sums(self) -> None:
+        """Raise where something other than a sum over samples is added up, and used behind the loop.
+
+        Means of batches weigh the samples of a last batch that is not full otherwise than means of gathered batches.
+        """
         for node, added, depends in self._accumulated():
             kinds = {a.reduction for a in added if isinstance(a, (Tensor, Number))}
             if kinds <= _EXACT and not (depends and added.may_be_unknown()):
                 continue
             if is_divided_by_samples(self.training, self.loop.node, node):
                 raise NotGatherable(f"`{node}` adds up means of batches and is divided by a number of samples")
-            edge = (
-                f"`{node}` averages over batches: a last batch that is not full weighs differently when batches are "
-                "gathered"
-            )
-        return edge
+            if not self._shows_progress_only(node):
+                raise NotGatherable(f"`{node}` averages over batches, which other batches would average otherwise")
+
+    def _shows_progress_only(self, accumulator: str) -> bool:
+        """Whether a local accumulator is read in the loop alone."""
+        scope = self.module.function(self.loop.node)
+        inside = set(self.module.walk(self.loop.node))
+        if not accumulator.isidentifier() or self._is_shared(accumulator):
+            return False
+        mentions = [n for n in self.module.walk(scope) if isinstance(n, ast.Name) and n.id == accumulator]
+        return all(
+            n in inside or (isinstance(n.ctx, ast.Store) and not isinstance(self.module.parents[n], ast.AugAssign))
+            for n in mentions
+        )
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether a function declares this name to be another scope's."""
+        return any(isinstance(n, (ast.Global, ast.Nonlocal)) and name in n.names for n in self.module.walk())
 
     def _accumulated(self) -> Iterator[tuple[str, Value, bool]]:
         """What the loop adds up: the accumulator, the value added, and whether that depends on the batch."""
         of_batch = {node.id for node in self._tail_names() if self._is_rows(node)}
+        lifted = set(ast.walk(self.lifted)) if self.lifted is not None else set()
         for statement in self.tail:
             for node in ast.walk(statement):
-                if isinstance(node, ast.Assign) and _reads(node.value, of_batch):
+                if isinstance(node, ast.Assign) and (_reads(node.value, of_batch) or self._holds(node, lifted)):
                     of_batch |= {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
                 for accumulator, added in additions(self.training, node):
-                    yield ast.unparse(accumulator), self.value(added), _reads(added, of_batch)
+                    depends = _reads(added, of_batch) or self._holds(added, lifted)
+                    yield ast.unparse(accumulator), self.value(added), depends
+
+    def _holds(self, node: ast.AST, others: set[ast.AST]) -> bool:
+        return bool(others) and not others.isdisjoint(self.module.walk(node))
+
+
+def _runs_anyway(module: Module, call: ast.Call) -> bool:
+    """Whether a call runs whenever its statement does, once: it is in no branch, comprehension or lambda of it."""
+    conditional = (ast.IfExp, ast.BoolOp, ast.comprehension, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
+                   ast.GeneratorExp)  # fmt: skip
+    for around in module.ancestors(call):
+        if isinstance(around, ast.stmt):
+            return True
+        if isinstance(around, conditional):
+            return False
+    return False
+
+
+def _fresh_name(module: Module) -> str:
+    """A name for a model's output that the file does not use."""
+    used = {n.id for n in module.walk() if isinstance(n, ast.Name)} | {n.arg for n in module.walk() if isinstance(n, ast.arg)}
+    return next(name for name in ("output", "outputs", "predicted", "model_output") if name not in used)
 
 
 def _reads(node: ast.expr, names: set[str]) -> bool:

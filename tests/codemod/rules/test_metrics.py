@@ -105,28 +105,79 @@ def test_sums_and_counts_that_a_function_returns_are_those_of_all_processes() ->
     )
 
 
-def test_a_count_beside_a_sum_that_is_not_reduced_stays_of_one_process() -> None:
+def test_sums_that_cannot_be_reduced_are_for_review_where_they_decide_something() -> None:
+    for call, severity in (("accuracy = train()", "note"), ("best = max(train(), 0.5)", "review")):
+        check_migrated(
+            PREPARED,
+            f"""
+
+
+             def train():
+                 hits = seen = 0
+                 for x, y in loader:
+                     out = model(x)
+                     loss = F.cross_entropy(out, y)
+            -        loss.backward()
+            +        accelerator.backward(loss)
+                     optimizer.step()
+                     hits += (out.argmax(1) == y).sum() / 32
+            !        AM220 {severity}: from its own part of the data
+                     seen += y.size(0)
+            !        AM220 {severity}: like `hits` beside it
+                 return hits / seen
+
+
+             {call}
+            """,
+        )
+
+
+def test_an_average_decides_alike_on_every_process() -> None:
     check_migrated(
         PREPARED,
         """
 
 
-         def train():
-             hits = seen = 0
-             for x, y in loader:
-                 out = model(x)
-                 loss = F.cross_entropy(out, y)
-        -        loss.backward()
-        +        accelerator.backward(loss)
-                 optimizer.step()
-                 hits += (out.argmax(1) == y).sum()
-        !        AM220 review: each process computes it from its own part
-                 seen += y.size(0)
-        !        AM220 review: like `hits` beside it
-             return hits / seen
+         class Average:
+             def __init__(self):
+                 self.total, self.count = 0.0, 0
+
+             def update(self, value, n=1):
+                 self.total += value * n
+                 self.count += n
 
 
-         train()
+         losses, shown, best = Average(), Average(), 9.0
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        -    losses.update(loss.item(), x.size(0))
+        +    losses.update(accelerator.reduce(loss.detach(), reduction="mean").item(), x.size(0))
+        !    AM220 migrated: something is decided on `losses`
+             shown.update(loss.item(), x.size(0))
+         if losses.total / losses.count < best:
+             best = losses.total / losses.count
+        """,
+    )
+
+
+def test_the_numbers_of_an_evaluation_inside_are_its_own() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for i, (x, y) in enumerate(loader):
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+             mean = 0.0
+             for x, y in DataLoader(data, batch_size=50):
+        !    AM140 note
+        -        mean += F.cross_entropy(model(x.cuda()), y.cuda()).item()
+        +        mean += F.cross_entropy(model(x.to(accelerator.device)), y.to(accelerator.device)).item()
+             mean /= len(data)
         """,
     )
 
