@@ -30,12 +30,17 @@ from accelerate_migrate.analysis.values import (
 )
 
 _EXACT = {Reduction.SUM, Reduction.COUNT, Reduction.ROWS}
+_LINES = frozenset(
+    ["builtins.print", "tqdm.tqdm.write"]
+    + [f"{owner}.{method}" for owner in ("logging", "loguru.logger") for method in library.LOGGING_METHODS]
+)
 _QUIET_METHODS = frozenset(
     [
         "append",
         "extend",
         "update",
         "add",
+        "add_batch",
         "set_description",
         "set_postfix",
         "set_postfix_str",
@@ -246,7 +251,7 @@ class _Loop:
             return
         if isinstance(node, ast.Call):
             callee = self.value(node.func)
-            if any(isinstance(a, Library) and a.name == "builtins.print" for a in callee):
+            if any(isinstance(a, Library) and a.name in _LINES for a in callee) or self._logs(node.func):
                 return
             if isinstance(node.func, ast.Attribute) and node.func.attr in _QUIET_METHODS:
                 return
@@ -255,6 +260,10 @@ class _Loop:
             if any(isinstance(a, Library) and a.name not in library.FILE_WRITERS and "." not in a.name for a in callee):
                 return
         raise NotGatherable("it writes or shows something for each batch")
+
+    def _logs(self, callee: ast.expr) -> bool:
+        """Whether this is a logger's method."""
+        return isinstance(callee, ast.Attribute) and bool(self.value(callee.value).sites(Role.LOGGER))
 
     def _check_inner_loop(self, node: ast.For) -> None:
         if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range":

@@ -32,6 +32,7 @@ class Role(str, Enum):
     SAMPLER = "sampler"
     SCALER = "grad scaler"
     WRITER = "writer"
+    LOGGER = "logger"
     INSTANCE = "instance"
 
 
