@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.accumulation import additions, is_divided_by_samples
+from accelerate_migrate.analysis.outputs import NotGatherable, Outputs, fresh_name
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop, Training
 from accelerate_migrate.analysis.values import (
@@ -49,10 +50,6 @@ _QUIET_METHODS = frozenset(
         "insert",
     ]
 )
-
-
-class NotGatherable(Exception):
-    """Why an evaluation loop cannot run on gathered rows, in a few words for a finding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,18 +114,13 @@ def _feeds_training(training: Training, loop: LoaderLoop, trained: frozenset[Sit
     return training.in_training_loop(loop.node) and bool(loop.loaders & trained)
 
 
-class _Loop:
+class _Loop(Outputs):
     """One evaluation loop, split at its last model call."""
 
     def __init__(self, training: Training, loop: LoaderLoop) -> None:
-        self.training = training
-        self.module = training.module
-        self.loop = loop
+        super().__init__(training, loop)
         self.tail: list[ast.stmt] = []
         self.lifted: ast.Call | None = None
-
-    def value(self, node: ast.AST) -> Value:
-        return self.training.value(node)
 
     def gather(self) -> Gather:
         """What to gather, and where. Raises ``NotGatherable``."""
@@ -148,7 +140,7 @@ class _Loop:
         brought = {node.id for node in self._tail_names() if self._is_on_host(node)}
         on_host = tuple(n for n in gathered if n in brought)
         if self.lifted is not None:
-            gathered = (_fresh_name(self.module), *gathered)
+            gathered = (fresh_name(self.module), *gathered)
         return Gather(self.loop, cut, gathered, tuple(sizes), on_host, self.lifted)
 
     def _is_on_host(self, node: ast.Name) -> bool:
@@ -168,58 +160,14 @@ class _Loop:
             return inner
         self.tail = [*after]
         plain = isinstance(last, (ast.Assign, ast.AnnAssign))
-        if not (plain and self._binds_rows(last)):
+        if not (plain and self.binds_rows(last)):
             try:
-                self.lifted = self._liftable(last)
+                self.lifted = self.liftable(last)
                 self.tail = [last, *after]
             except NotGatherable:
                 if not plain:
                     raise
         return last
-
-    def _binds_rows(self, statement: ast.stmt) -> bool:
-        """Whether an assignment binds what the model returned, or rows made of it, to a name."""
-        assert isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None
-        tensors = [a for a in flatten(self.value(statement.value)) if isinstance(a, Tensor)]
-        if self.training.forwards(statement.value) or (tensors and all(t.reduction is Reduction.ROWS for t in tensors)):
-            return True
-        names = [t.id for t in assigned_targets(statement) if isinstance(t, ast.Name)]
-        return any(self._shown_to_be_rows(name) for name in names)
-
-    def _liftable_calls(self, statement: ast.stmt) -> list[ast.Call]:
-        """The calls of a model that stand in a simple statement, inside of something else."""
-        if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)):
-            return []
-        return [n for n in ast.walk(statement) if isinstance(n, ast.Call) and self.training.forwards(n)]
-
-    def _liftable(self, statement: ast.stmt) -> ast.Call:
-        """The one call of a model in a statement, which may as well run in front of it."""
-        calls = self._liftable_calls(statement)
-        if len(calls) != 1 or not _runs_anyway(self.module, calls[0]):
-            raise NotGatherable("its last model call is not a plain assignment")
-        call = calls[0]
-        inside = set(ast.walk(call)).union(self.module.ancestors(call))
-        if any(node not in inside and self._calls_model_in(node) for node in ast.walk(statement)):
-            raise NotGatherable("its last model call is not a plain assignment")
-        if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
-            raise NotGatherable("its last model call is not a plain assignment")
-        if not self._certainly_gives_rows(call) and not self._shown_to_be_rows(ast.unparse(call)):
-            raise NotGatherable("it is not clear that its outputs have one row a sample")
-        return call
-
-    def _certainly_gives_rows(self, call: ast.Call) -> bool:
-        one = self.value(call)
-        tensors = [a for a in flatten(one) if isinstance(a, Tensor)]
-        if not tensors or ANY.atoms & one.atoms or any(t.reduction is not Reduction.ROWS for t in tensors):
-            return False
-        forwards = [self.training.store.details[site].class_def for site in self.training.forwards(call)]
-        if all(known is None or known.module.editable for known in forwards):
-            return True
-        around = self.module.parents[call]  # a model of another file may return its loss
-        return not isinstance(around, ast.Attribute) or around.attr not in ("item", "mean", "sum", "backward", "data")
-
-    def _calls_model_in(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and any(self.training.forwards(n) for n in self.training.reached([node]))
 
     def _calls_model(self, statement: ast.stmt) -> bool:
         return any(self.training.forwards(node) for node in self.training.reached([statement]))
@@ -275,7 +223,7 @@ class _Loop:
         """``x.view(BATCH_SIZE, -1)`` fits one batch size only."""
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             return
-        if node.func.attr not in ("view", "reshape", "expand", "resize") or not self._is_rows(node.func.value):
+        if node.func.attr not in ("view", "reshape", "expand", "resize") or not self.is_rows(node.func.value):
             return
         first = node.args[0]
         if isinstance(first, (ast.Constant, ast.UnaryOp, ast.Tuple, ast.Starred)):
@@ -299,7 +247,7 @@ class _Loop:
                 and node not in inside
                 and node.lineno > end
             ):
-                if node.id in bound and self._is_rows(node) and not self._in_another_loop(node):
+                if node.id in bound and self.is_rows(node) and not self._in_another_loop(node):
                     raise NotGatherable(f"`{node.id}` of its last batch is used again behind it")
 
     def _in_another_loop(self, node: ast.Name) -> bool:
@@ -345,7 +293,7 @@ class _Loop:
                     raise NotGatherable(f"it is not clear what `{node.id}` holds")
                 continue
             certain = all(t.reduction is Reduction.ROWS for t in tensors) and not ANY.atoms & one.atoms
-            if self._is_scalar(node.id) or not (certain or self._shown_to_be_rows(node.id)):
+            if self._is_scalar(node.id) or not (certain or self.shown_to_be_rows(node.id)):
                 raise NotGatherable(f"it is not clear that `{node.id}` has one row a sample")
             if not any(t.loaders for t in tensors):
                 continue
@@ -368,26 +316,6 @@ class _Loop:
             and isinstance(self.module.parents[node], ast.Call)
             for node in self.module.walk(self.loop.node)
         )
-
-    def _shown_to_be_rows(self, name: str) -> bool:
-        """Whether the loop takes this name for one row a sample: in a torch loss, or asking each row's best class."""
-        for node in self.module.walk(self.loop.node):
-            if not isinstance(node, ast.Call) or not node.args:
-                continue
-            first = ast.unparse(node.args[0])
-            callee = self.value(node.func)
-            named = [a.name for a in callee if isinstance(a, Library)]
-            if first in (name, f"{name}.data") and (
-                callee.sites(Role.LOSS) or any("loss" in n or "cross_entropy" in n for n in named)
-            ):
-                return True
-            ranked = any(n in ("torch.max", "torch.argmax", "torch.topk") for n in named)
-            if ranked and first in (name, f"{name}.data") and len(node.args) + len(node.keywords) > 1:
-                return True
-            if isinstance(node.func, ast.Attribute) and node.func.attr in ("max", "argmax", "topk"):
-                if ast.unparse(node.func.value) in (name, f"{name}.data"):
-                    return True
-        return False
 
     def _sizes(self, names: list[str]) -> list[tuple[ast.Name, str]]:
         """Reads of ``x.size(0)`` that can ask a tensor that is gathered anyway, where ``x`` has no other use."""
@@ -418,11 +346,6 @@ class _Loop:
 
     def _is_plain(self, node: ast.Name) -> bool:
         return not any(isinstance(a, Sequence_) for a in self.value(node))
-
-    def _is_rows(self, node: ast.AST) -> bool:
-        return any(
-            isinstance(a, Tensor) and a.reduction is Reduction.ROWS and a.loaders for a in flatten(self.value(node))
-        )
 
     # ---- what is added up
 
@@ -458,7 +381,7 @@ class _Loop:
 
     def _accumulated(self) -> Iterator[tuple[str, Value, bool]]:
         """What the loop adds up: the accumulator, the value added, and whether that depends on the batch."""
-        of_batch = {node.id for node in self._tail_names() if self._is_rows(node)}
+        of_batch = {node.id for node in self._tail_names() if self.is_rows(node)}
         lifted = set(ast.walk(self.lifted)) if self.lifted is not None else set()
         for statement in self.tail:
             for node in ast.walk(statement):
@@ -470,24 +393,6 @@ class _Loop:
 
     def _holds(self, node: ast.AST, others: set[ast.AST]) -> bool:
         return bool(others) and not others.isdisjoint(self.module.walk(node))
-
-
-def _runs_anyway(module: Module, call: ast.Call) -> bool:
-    """Whether a call runs whenever its statement does, once: it is in no branch, comprehension or lambda of it."""
-    conditional = (ast.IfExp, ast.BoolOp, ast.comprehension, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
-                   ast.GeneratorExp)  # fmt: skip
-    for around in module.ancestors(call):
-        if isinstance(around, ast.stmt):
-            return True
-        if isinstance(around, conditional):
-            return False
-    return False
-
-
-def _fresh_name(module: Module) -> str:
-    """A name for a model's output that the file does not use."""
-    used = {n.id for n in module.walk() if isinstance(n, ast.Name)} | {n.arg for n in module.walk() if isinstance(n, ast.arg)}
-    return next(name for name in ("output", "outputs", "predicted", "model_output") if name not in used)
 
 
 def _reads(node: ast.expr, names: set[str]) -> bool:

@@ -12,7 +12,7 @@ from accelerate_migrate.rules.once import is_guarded, needs_everyone
 
 
 def apply(context: Context) -> None:
-    """Guard what opens a file, writes it and closes it; give the other processes the null device where it stays open."""
+    """Guard what opens, writes and closes a file; where it stays open, the others get the null device."""
     for call, names in library_calls(context.plan):
         mode = _mode(call) if names == {"builtins.open"} and context.may_change(call) else ""
         if not any(letter in mode for letter in "wax+") or is_guarded(context, call):
@@ -58,7 +58,7 @@ def _is_complete(context: Context, statement: ast.stmt, call: ast.Call) -> bool:
 
 
 def _reads_behind(module: Module, statement: ast.With, name: str) -> bool:
-    """Whether a name that a ``with`` binds is read outside of it, other than where another ``with`` or loop binds it."""
+    """Whether a name that a ``with`` binds is read outside of it, and not where another ``with`` or loop binds it."""
     inside = set(module.walk(statement))
     for node in module.walk(module.function(statement)):
         if not (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)) or node in inside:
@@ -95,7 +95,8 @@ RULE = Rule(
     "What opens, writes and closes a file runs on the main process only. Where a file stays open, the other processes "
     "get the null device in its place, so that nothing else changes.",
     before='with open("scores.json", "w") as file:\n    json.dump(scores, file)\nlog = open("log.txt", "a")',
-    after='if accelerator.is_main_process:\n    with open("scores.json", "w") as file:\n        json.dump(scores, file)\n'
+    after='if accelerator.is_main_process:\n    with open("scores.json", "w") as file:\n'
+    "        json.dump(scores, file)\n"
     'log = open("log.txt" if accelerator.is_main_process else os.devnull, "a")',
     safety="Exact on one process. A file opened for reading as well, or before the accelerator can exist, is named for "
     "review.",

@@ -11,7 +11,6 @@ from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, own_statement
 from accelerate_migrate.rules.once import is_guarded
 
-
 _LINE_WRITERS = frozenset({"sys.stdout.write", "tqdm.tqdm.write", "click.echo", "pprint.pprint"})
 
 

@@ -97,8 +97,10 @@ WHOLE = {
         "`out` of its last batch is used again",
     ),
     "a loss of one number": (
-        "def measure(x):\n    return net(x).mean()\n"
-        "for x, y in test_loader:\n    out = measure(x)\n    total += out.item()\n",
+        (
+            "def measure(x):\n    return net(x).mean()\n"
+            "for x, y in test_loader:\n    out = measure(x)\n    total += out.item()\n"
+        ),
         "not clear that `out` has one row a sample",
     ),
     "deletion": ("for x, y in test_loader:\n    out = net(x)\n    del out\n", "more than add results up"),

@@ -34,7 +34,7 @@ def test_a_writer_may_be_handed_to_functions_of_the_file() -> None:
          from torch.utils.tensorboard import SummaryWriter
 
 
-        -def train(model, optimizer, loader, writer):
+        -def train(model, optimizer, loader, writer=None):
         +def train(accelerator, model, optimizer, loader, writer=None):
              for x, y in loader:
                  loss = F.cross_entropy(model(x), y)
@@ -60,7 +60,7 @@ def test_a_writer_may_be_handed_to_functions_of_the_file() -> None:
 
 
          main()
-        """.replace("-def train(model, optimizer, loader, writer)", "-def train(model, optimizer, loader, writer=None)"),
+        """,
     )
 
 
