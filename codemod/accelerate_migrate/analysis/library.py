@@ -204,6 +204,8 @@ HARMLESS_CUDA = frozenset(
 )
 CUDA_SEEDS = frozenset({"torch.cuda.manual_seed", "torch.cuda.manual_seed_all"})
 PROGRESS_BARS = frozenset({"tqdm.tqdm", "tqdm.trange"})
+# Functions that count over samples: what they give for two batches adds up to what they give for both.
+COUNTING = frozenset({"sklearn.metrics.confusion_matrix", "numpy.bincount", "torch.bincount"})
 # Libraries that work on arrays in the CPU's memory.
 ARRAY_LIBRARIES = ("numpy.", "matplotlib.", "PIL.", "sklearn.", "scipy.", "cv2.", "pandas.")
 # The layers of torch.nn that have parameters begin with one of these.

@@ -57,6 +57,16 @@ def test_a_model_call_inside_of_a_sum_is_lifted_out() -> None:
     assert gathered(loop) == ("outputs", "y")
 
 
+def test_a_confusion_matrix_adds_up() -> None:
+    loop = (
+        "import numpy as np\nfrom sklearn.metrics import confusion_matrix\n"
+        "def counts(a, b):\n    return np.bincount(3 * a.astype(int) + b, minlength=9).reshape(3, 3)\n"
+        "for x, y in test_loader:\n    out = net(x)\n    best, y = out.argmax(1).cpu().numpy(), y.cpu().numpy()\n"
+        "    total += confusion_matrix(y, best)\n    seen += counts(y, best)\nprint(total, seen)\n"
+    )
+    assert gathered(loop) == ("out", "y")
+
+
 def test_a_function_that_the_loop_calls_is_looked_into() -> None:
     loop = (
         "def correct(out, y):\n    return (out.argmax(1) == y).sum().item()\n"
@@ -79,6 +89,14 @@ WHOLE = {
             "total /= len(test_loader.dataset)\n"
         ),
         "adds up means of batches",
+    ),
+    "an early end": (
+        "for i, (x, y) in enumerate(test_loader):\n    if i > 9:\n        break\n    total += net(x).sum().item()\n",
+        "leaves batches out",
+    ),
+    "a batch left out": (
+        "for x, y in test_loader:\n    if len(x) < 8:\n        continue\n    total += net(x).sum().item()\n",
+        "leaves batches out",
     ),
     "no model": ("for x, y in test_loader:\n    total += x.sum().item()\n", "it calls no model that is known"),
     "nothing computed": ("for x, y in test_loader:\n    out = net(x)\n", "nothing is computed from its outputs"),
