@@ -9,6 +9,7 @@ from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop
 from accelerate_migrate.analysis.values import Library, Number, Reduction, Tensor
 from accelerate_migrate.rules.base import Context, Rule
+from accelerate_migrate.rules.calls import library_names
 
 
 def apply(context: Context) -> None:
@@ -39,16 +40,7 @@ def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugA
     if not added:
         return
     if _divided_by_dataset(context, loop, target):
-        if not _reduce(context, node, "sum"):
-            context.review(
-                node, f"`{target}` is divided by the size of the whole set, but each process adds up its own part only"
-            )
-            return
-        context.review(
-            node,
-            f"`{target}` is divided by the size of the whole set: it is summed over processes (samples repeated to "
-            "fill the last batch count twice)",
-        )
+        _total(context, loop, node)
     elif _decides(context, loop, target):
         kinds = {a.reduction for a in added}
         if kinds == {Reduction.COUNT} and _item(context, node.value) is None:
@@ -59,6 +51,53 @@ def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugA
             context.review(node, f"`{target}` {_DIFFERS}")
         else:
             context.note(node, f"`{target}` is what the main process adds up from its own part of the data")
+
+
+def _total(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) -> None:
+    """A sum that is divided by the size of the whole set: of the rows of every process, or of their sums."""
+    of_set = f"`{ast.unparse(node.target)}` is divided by the size of the whole set"
+    rows = _summed_rows(context, node.value)
+    if rows is not None and context.has_accelerator(node):
+        detach = ".detach()" if _has_gradient(context, rows) else ""
+        context.replace(rows, f"{context.accelerator(node)}.gather_for_metrics({{0}}{detach})", rows)
+        context.migrated(node, f"{of_set}: the rows of every process are added up")
+    elif not _reduce(context, node, "sum"):
+        context.review(node, f"{of_set}, but each process adds up its own part only")
+    else:
+        say = context.review if _measures_too(context, loop) else context.migrated
+        say(
+            node,
+            f"{of_set}: it is summed over processes (samples repeated to fill the last batch count twice)",
+        )
+
+
+def _summed_rows(context: Context, value: ast.expr) -> ast.expr | None:
+    """What ``rows.sum()`` or ``torch.sum(rows)``, and their ``.item()``, add up: one row a sample."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "item":
+        value = value.func.value
+    if not isinstance(value, ast.Call) or value.keywords:
+        return None
+    rows: ast.expr | None = None
+    if len(value.args) == 1 and library_names(context.plan, value.func) == {"torch.sum"}:
+        rows = value.args[0]
+    elif not value.args and isinstance(value.func, ast.Attribute) and value.func.attr == "sum":
+        rows = value.func.value
+    if rows is None or isinstance(rows, ast.Starred):
+        return None
+    atoms = list(context.plan.value(rows))
+    of_rows = bool(atoms) and all(isinstance(a, Tensor) and a.reduction is Reduction.ROWS for a in atoms)
+    return rows if of_rows else None
+
+
+def _measures_too(context: Context, loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether a loop trains in some passes and measures in others."""
+    module = context.plan.module
+    return any(
+        isinstance(around, (ast.If, ast.IfExp)) and loop in module.ancestors(around)
+        for node in context.plan.training.reached(loop.body)
+        if node in context.plan.training.backwards
+        for around in module.ancestors(node)
+    )
 
 
 def _meter(context: Context, loop: ast.For | ast.AsyncFor, node: ast.Call) -> None:
@@ -156,8 +195,13 @@ def _decides(context: Context, loop: ast.For | ast.AsyncFor, target: str, *, ret
     With ``returned=False`` a number that is returned counts where those who call the function decide on it.
     """
     scope = context.plan.module.function(loop)
-    for node in context.plan.module.walk(scope):
-        if getattr(node, "lineno", 0) > (loop.end_lineno or 0) and _mentions(node, target):
+    behind = [n for n in context.plan.module.walk(scope) if getattr(n, "lineno", 0) > (loop.end_lineno or 0)]
+    names = {target}
+    for node in behind:  # what is computed from it counts as well
+        if isinstance(node, ast.Assign) and _mentions(node.value, names):
+            names |= {t.id for t in assigned_targets(node) if isinstance(t, ast.Name)}
+    for node in behind:
+        if _mentions(node, names):
             if _is_decision(context, node):
                 return True
             if isinstance(node, ast.Return) and (returned or _callers_decide(context, scope)):
@@ -165,8 +209,9 @@ def _decides(context: Context, loop: ast.For | ast.AsyncFor, target: str, *, ret
     return False
 
 
-def _mentions(node: ast.AST, target: str) -> bool:
-    return target in {ast.unparse(n) for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript))}
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    places = (n for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript)))
+    return any(ast.unparse(n) in names for n in places)
 
 
 def _is_decision(context: Context, node: ast.AST) -> bool:
@@ -191,7 +236,7 @@ def _callers_decide(context: Context, function: ast.AST) -> bool:
         names = {ast.unparse(t) for t in assigned_targets(statement)}
         scope = module.function(call)
         for node in module.walk(scope):
-            if any(_mentions(node, name) for name in names):
+            if _mentions(node, names):
                 if _is_decision(context, node) or isinstance(node, ast.Return):
                     return True
     return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.migration import PREPARED, check_migrated
+from support.migration import IMPORTS, PREPARED, check_migrated
 
 
 def test_a_sum_over_the_whole_set_is_summed_over_processes() -> None:
@@ -16,7 +16,7 @@ def test_a_sum_over_the_whole_set_is_summed_over_processes() -> None:
         +    accelerator.backward(loss)
              optimizer.step()
         -    total += loss.item()
-        !    AM220 review: samples repeated to fill the last batch count twice
+        !    AM220 migrated: samples repeated to fill the last batch count twice
         +    total += accelerator.reduce(loss.detach(), reduction="sum").item()
          mean = total / len(loader.dataset)
         """,
@@ -193,7 +193,7 @@ def test_a_loss_weighed_by_the_size_of_its_batch_is_summed_over_processes() -> N
         +    accelerator.backward(loss)
              optimizer.step()
         -    total += len(x) * loss.item()
-        !    AM220 review: samples repeated to fill the last batch count twice
+        !    AM220 migrated: samples repeated to fill the last batch count twice
         +    total += len(x) * accelerator.reduce(loss.detach(), reduction="sum").item()
          mean = total / len(loader.dataset)
         """,
@@ -212,5 +212,81 @@ def test_a_sum_that_is_not_of_the_data_stays() -> None:
              optimizer.step()
              steps += 1
          share = steps / len(loader.dataset)
+        """,
+    )
+
+
+def test_a_count_over_the_whole_set_is_that_of_every_row() -> None:
+    for counted, gathered in (
+        ("(out.argmax(1) == y).sum().item()", "accelerator.gather_for_metrics(out.argmax(1) == y).sum().item()"),
+        ("torch.sum(out.argmax(1) == y)", "torch.sum(accelerator.gather_for_metrics(out.argmax(1) == y))"),
+    ):
+        check_migrated(
+            PREPARED,
+            f"""
+             hits = 0
+             for x, y in loader:
+                 out = model(x)
+                 loss = F.cross_entropy(out, y)
+            -    loss.backward()
+            +    accelerator.backward(loss)
+                 optimizer.step()
+            -    hits += {counted}
+            !    AM220 migrated: the rows of every process are added up
+            +    hits += {gathered}
+             share = hits / len(loader.dataset)
+            """,
+        )
+
+
+def test_what_is_computed_from_a_sum_decides_like_the_sum() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         total, best = 0.0, 1e9
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        -    total += loss.item()
+        +    total += accelerator.reduce(loss.detach(), reduction="mean").item()
+         mean = total / len(loader)
+         if mean < best:
+             best = mean
+        """,
+    )
+
+
+def test_a_loop_that_trains_in_one_phase_and_measures_in_another_is_for_review() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader, test_loader = DataLoader(data, batch_size=32, shuffle=True), DataLoader(data, batch_size=50)
+        +model, optimizer, loader, test_loader = accelerator.prepare(model, optimizer, loader, test_loader)
+         loaders = {"train": loader, "test": test_loader}
+         sizes = {phase: len(loaders[phase].dataset) for phase in ("train", "test")}
+         best = 0.0
+         for phase in ("train", "test"):
+             total, hits = 0.0, 0
+             for x, y in loaders[phase]:
+                 out = model(x)
+                 loss = F.cross_entropy(out, y)
+                 if phase == "train":
+        -            loss.backward()
+        +            accelerator.backward(loss)
+                     optimizer.step()
+        -        total += loss.item() * x.size(0)
+        !        AM220 review: samples repeated to fill the last batch count twice
+        +        total += accelerator.reduce(loss.detach(), reduction="sum").item() * x.size(0)
+        -        hits += torch.sum(out.argmax(1) == y)
+        +        hits += torch.sum(accelerator.gather_for_metrics(out.argmax(1) == y))
+             mean = total / sizes[phase]
+             accuracy = hits.double() / sizes[phase]
+             if phase == "test" and accuracy > best:
+                 best = accuracy
         """,
     )
