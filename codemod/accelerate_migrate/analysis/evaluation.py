@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.accumulation import additions, is_divided_by_samples
 from accelerate_migrate.analysis.outputs import NotGatherable, Outputs, fresh_name
+from accelerate_migrate.analysis.passes import leaves_batches_out
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop, Training
 from accelerate_migrate.analysis.values import (
@@ -126,7 +127,8 @@ class _Loop(Outputs):
         """What to gather, and where. Raises ``NotGatherable``."""
         if any(self.training.store.details[site].own_collate for site in self.loop.loaders):
             raise NotGatherable("its loader puts batches together by a function of its own")
-        self._check_flow()
+        if leaves_batches_out(self.module, self.loop.node):
+            raise NotGatherable("it leaves batches out")
         cut = self._split(self.loop.node.body)
         if not self.tail:
             raise NotGatherable("nothing is computed from its outputs")
@@ -172,18 +174,6 @@ class _Loop(Outputs):
 
     def _calls_model(self, statement: ast.stmt) -> bool:
         return any(self.training.forwards(node) for node in self.training.reached([statement]))
-
-    def _check_flow(self) -> None:
-        """A loop that stops after some batches, or leaves some out, would do so for other batches."""
-        for node in self.module.walk(self.loop.node):
-            if isinstance(node, (ast.Break, ast.Continue)) and self._loop_of(node) is self.loop.node:
-                raise NotGatherable("it leaves batches out")
-            if isinstance(node, ast.Return) and self.module.function(node) is self.module.function(self.loop.node):
-                raise NotGatherable("it leaves batches out")
-
-    def _loop_of(self, node: ast.AST) -> ast.AST | None:
-        """The innermost loop around a node."""
-        return next((a for a in self.module.ancestors(node) if isinstance(a, (ast.For, ast.AsyncFor, ast.While))), None)
 
     # ---- what the rest of the loop does
 

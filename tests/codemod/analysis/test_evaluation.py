@@ -57,6 +57,13 @@ def test_a_model_call_inside_of_a_sum_is_lifted_out() -> None:
     assert gathered(loop) == ("outputs", "y")
 
 
+def test_a_setting_may_end_a_loop_early() -> None:
+    loop = (
+        "for x, y in test_loader:\n    out = net(x)\n    total += out.sum().item()\n    if args.quick:\n        break\n"
+    )
+    assert gathered(loop) == ("out",)
+
+
 def test_a_confusion_matrix_adds_up() -> None:
     loop = (
         "import numpy as np\nfrom sklearn.metrics import confusion_matrix\n"
