@@ -152,3 +152,41 @@ def test_entries_of_a_run_that_starts_elsewhere_are_made_by_the_main_process() -
         +    wandb.log({"loss": loss.item()})
         """,
     )
+
+
+def test_a_class_that_only_writes_is_asked_by_the_main_process() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+         from torch.utils.tensorboard import SummaryWriter
+
+
+         class Log:
+             def __init__(self, folder):
+                 self.writer = SummaryWriter(folder)
+        !        AM245 note: every process makes one
+
+             def number(self, name, value):
+                 self.writer.add_scalar(name, value)
+
+
+         def main():
+        +    accelerator = Accelerator()
+             model = nn.Linear(8, 3)
+             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+             loader = DataLoader(data, batch_size=32, shuffle=True)
+        +    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+             log = Log("runs")
+             for x, y in loader:
+                 loss = F.cross_entropy(model(x), y)
+        -        loss.backward()
+        +        accelerator.backward(loss)
+                 optimizer.step()
+        -        log.number("loss", loss.item())
+        +        if accelerator.is_main_process:
+        +            log.number("loss", loss.item())
+
+
+         main()
+        """,
+    )
