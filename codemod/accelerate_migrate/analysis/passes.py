@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.modules import Tree
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-def leaves_batches_out(module: Module, loop: ast.For | ast.AsyncFor) -> bool:
+def leaves_batches_out(module: Tree, loop: ast.For | ast.AsyncFor) -> bool:
     """Whether a loop may stop early or skip a batch: with other batches, it would do so elsewhere.
 
     ``if args.dry_run: break`` is not counted: it says nothing of the batches.
@@ -23,11 +23,11 @@ def leaves_batches_out(module: Module, loop: ast.For | ast.AsyncFor) -> bool:
     return False
 
 
-def _loop_around(module: Module, node: ast.AST) -> ast.AST | None:
+def _loop_around(module: Tree, node: ast.AST) -> ast.AST | None:
     return next((around for around in module.ancestors(node) if isinstance(around, _LOOPS)), None)
 
 
-def _is_switch(module: Module, loop: ast.For | ast.AsyncFor, node: ast.stmt) -> bool:
+def _is_switch(module: Tree, loop: ast.For | ast.AsyncFor, node: ast.stmt) -> bool:
     """Whether a statement runs for every batch or for none, as a setting says."""
     around = module.parents[node]
     if not isinstance(around, ast.If) or module.parents[around] is not loop:

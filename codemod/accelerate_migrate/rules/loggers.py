@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from accelerate_migrate.analysis.library import LOGGING_METHODS
-from accelerate_migrate.analysis.placement import NAME
+from accelerate_migrate.analysis.placement import Creation
 from accelerate_migrate.analysis.values import Role
 from accelerate_migrate.edits import AddImport
 from accelerate_migrate.rules.base import Context, Rule, short
@@ -16,17 +16,24 @@ from accelerate_migrate.rules.calls import keyword, library_calls, library_names
 def apply(context: Context) -> None:
     """Switch the loggers of all processes but the main one off where the accelerator is made."""
     plain, loguru = list(_logged(context)), list(_logged_by_loguru(context))
-    switches = []
-    name = _name_of(context, "logging")
-    if plain and name is not None:
+    if plain:
         _truncated_files(context)
-        switches.append(f"{name}.disable({name}.WARNING)")
-        context.edit(AddImport("logging"))
-    if loguru:
-        assert isinstance(loguru[0].func, ast.Attribute)
-        switches.append(f'{ast.unparse(loguru[0].func.value)}.disable("")')
-    if switches:
-        _switch_off(context, [*plain, *loguru], switches)
+    for creation in context.plan.placement.creations:
+        tree = context.plan.module.root(creation.scope)
+        switches = []
+        name = _name_of(context, tree, "logging")
+        if plain and name is not None:
+            switches.append(f"{name}.disable({name}.WARNING)")
+            context.edit(AddImport("logging", "", tree))
+        switches += [f'{name}.disable("")' for name in sorted(_names_of_loguru(context, tree, loguru))]
+        if switches:
+            _switch_off(context, creation, [*plain, *loguru], switches)
+
+
+def _names_of_loguru(context: Context, tree: ast.Module, calls: list[ast.Call]) -> set[str]:
+    """What a file calls loguru's logger."""
+    own = [c.func.value for c in calls if isinstance(c.func, ast.Attribute) and context.plan.module.root(c) is tree]
+    return {ast.unparse(logger) for logger in own}
 
 
 def _logged(context: Context) -> Iterator[ast.Call]:
@@ -47,13 +54,14 @@ def _logged_by_loguru(context: Context) -> Iterator[ast.Call]:
                 yield call
 
 
-def _switch_off(context: Context, calls: list[ast.Call], switches: list[str]) -> None:
+def _switch_off(context: Context, creation: Creation, calls: list[ast.Call], switches: list[str]) -> None:
     """Let statements run on all processes but the main one, right behind the accelerator's creation."""
-    placement = context.plan.placement
-    early = [c for c in calls if context.plan.module.function(c) is placement.scope]
+    early = [c for c in calls if context.plan.module.function(c) is creation.scope]
     if early and context.has_accelerator(early[0]):
         context.accelerator(early[0])  # it is made in front of the first line
-    context.after_creation.append("\n    ".join([f"if not {NAME}.is_main_process:", *switches]))
+    name = context.plan.placement.text_in(creation)
+    text = "\n    ".join([f"if not {name}.is_main_process:", *switches])
+    context.after_creation.setdefault(creation, []).append(text)
     for call in early:
         if not context.has_accelerator(call):
             context.note(call, f"{short(call)}: logged by every process, the accelerator does not exist here yet")
@@ -75,7 +83,7 @@ def _truncated_files(context: Context) -> None:
         if context.has_accelerator(call):
             accelerator = context.accelerator(call)
             context.replace(path, f"{{0}} if {accelerator}.is_main_process else os.devnull", path)
-            context.edit(AddImport("os"))
+            context.edit(AddImport("os", "", context.plan.module.root(call)))
             context.migrated(call, f"{short(path)}: the main process writes this file")
         else:
             context.review(call, f"{short(path)}: every process empties this file when it opens it")
@@ -89,9 +97,9 @@ def _mode(call: ast.Call, name: str, position: int | None) -> object:
     return mode.value if isinstance(mode, ast.Constant) else None
 
 
-def _name_of(context: Context, module: str) -> str | None:
+def _name_of(context: Context, tree: ast.Module, module: str) -> str | None:
     """The name under which the file knows a module of the standard library, or may; ``None`` where it is another's."""
-    for node in context.plan.module.walk():
+    for node in context.plan.module.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name == module:
@@ -100,7 +108,7 @@ def _name_of(context: Context, module: str) -> str | None:
         (isinstance(n, ast.Name) and n.id == module and isinstance(n.ctx, ast.Store))
         or (isinstance(n, ast.arg) and n.arg == module)
         or (isinstance(n, ast.alias) and (n.asname or n.name) == module)
-        for n in context.plan.module.walk()
+        for n in context.plan.module.walk(tree)
     )
     return None if taken else module
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.modules import Tree
 from accelerate_migrate.edits import AddImport
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls
@@ -29,7 +29,7 @@ def apply(context: Context) -> None:
             name = call.args[0]
             accelerator = context.accelerator(call)
             context.replace(name, f"{{0}} if {accelerator}.is_main_process else os.devnull", name)
-            context.edit(AddImport("os", ""))
+            context.edit(AddImport("os", "", context.plan.module.root(call)))
             context.migrated(call, f"{short(call)}: the main process writes this file, the others nowhere")
 
 
@@ -57,7 +57,7 @@ def _is_complete(context: Context, statement: ast.stmt, call: ast.Call) -> bool:
     return not changed and not any(_reads_behind(context.plan.module, statement, name) for name in bound)
 
 
-def _reads_behind(module: Module, statement: ast.With, name: str) -> bool:
+def _reads_behind(module: Tree, statement: ast.With, name: str) -> bool:
     """Whether a name that a ``with`` binds is read outside of it, and not where another ``with`` or loop binds it."""
     inside = set(module.walk(statement))
     for node in module.walk(module.function(statement)):
@@ -82,7 +82,7 @@ def _targets(node: ast.AST) -> set[str]:
 
 def _knows_os(context: Context, call: ast.Call) -> bool:
     """Whether the name ``os`` is free for the module, or is it."""
-    walked = context.plan.module.walk()
+    walked = context.plan.module.walk(context.plan.module.root(call))
     stored = any(isinstance(n, ast.Name) and n.id == "os" and isinstance(n.ctx, ast.Store) for n in walked)
     return not stored and not any(isinstance(n, ast.arg) and n.arg == "os" for n in walked)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.modules import Tree
 from accelerate_migrate.analysis.values import Role, Site
 from accelerate_migrate.edits import AddArgument
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import keyword, library_calls, own_statement
-from accelerate_migrate.rules.once import is_guarded, needs_everyone, write_once
+from accelerate_migrate.rules.calls import keyword, library_calls
+from accelerate_migrate.rules.once import write_once
 
 
 def apply(context: Context) -> None:
@@ -20,7 +20,7 @@ def apply(context: Context) -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and context.may_change(node):
             if context.plan.value(node.func.value).sites(Role.WRITER):
                 _draws_model(context, node)
-                if _called_once(context, node) or write_once(context, node):
+                if write_once(context, node):
                     guarded.add(node.func.value)
     for node in context.plan.module.walk():
         if isinstance(node, ast.Call) and context.may_change(node):
@@ -34,10 +34,8 @@ def apply(context: Context) -> None:
 
 def _made_by(context: Context, call: ast.Call) -> Site | None:
     """The writer that this call makes."""
-    path = context.plan.module.path
-    place = (path, call.lineno, call.col_offset)
     sites = context.plan.value(call).sites(Role.WRITER)
-    return next((s for s in sites if (s.path, s.line, s.column) == place), None)
+    return next((s for s in sites if context.plan.training.made_at(s) is call), None)
 
 
 def _create(context: Context, call: ast.Call, site: Site, guarded: set[ast.expr]) -> None:
@@ -64,7 +62,7 @@ def _only_used_in(context: Context, site: Site, guarded: set[ast.expr]) -> bool:
     return True
 
 
-def _is_harmless(context: Context, module: Module, node: ast.expr) -> bool:
+def _is_harmless(context: Context, module: Tree, node: ast.expr) -> bool:
     """Whether ``None`` does as well as a writer in this place."""
     parent = module.parents[node]
     if isinstance(parent, ast.keyword):
@@ -76,39 +74,6 @@ def _is_harmless(context: Context, module: Module, node: ast.expr) -> bool:
     return (isinstance(parent, (ast.If, ast.IfExp)) and parent.test is node) or isinstance(
         parent, (ast.Compare, ast.BoolOp)
     )
-
-
-def _called_once(context: Context, call: ast.Call) -> bool:
-    """Guard the calls of a function that only writes, where it cannot be given the accelerator itself."""
-    module = context.plan.module
-    function = module.function(call)
-    if context.has_accelerator(call) or isinstance(function, ast.Module):
-        return False
-    own = set(module.walk())
-    callers = [c for c in context.plan.store.callers.get(function, ()) if c in own]
-    statements = [own_statement(context.plan, c) for c in callers]
-    known = callers and len(callers) == len(context.plan.store.callers[function])
-    if not known or not _only_writes(context, function) or not all(map(context.has_accelerator, callers)):
-        return False
-    if any(s is None or needs_everyone(context, s) for s in statements):
-        return False
-    for caller, statement in zip(callers, statements, strict=True):
-        if statement is not None and not is_guarded(context, statement):
-            context.guard(statement)
-            context.migrated(caller, f"{short(caller.func)}: the main process writes")
-    return True
-
-
-def _only_writes(context: Context, function: ast.AST) -> bool:
-    """Whether a function leaves nothing behind but what it writes."""
-    for node in context.plan.module.walk(function):
-        if isinstance(node, ast.Return) and node.value is not None:
-            return False
-        if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal)):
-            return False
-        if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
-            return False
-    return True
 
 
 def _draws_model(context: Context, call: ast.Call) -> None:

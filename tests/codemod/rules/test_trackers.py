@@ -154,7 +154,7 @@ def test_entries_of_a_run_that_starts_elsewhere_are_made_by_the_main_process() -
     )
 
 
-def test_a_class_that_only_writes_is_asked_by_the_main_process() -> None:
+def test_a_class_that_writes_keeps_the_accelerator() -> None:
     check_migrated(
         IMPORTS,
         """
@@ -162,12 +162,16 @@ def test_a_class_that_only_writes_is_asked_by_the_main_process() -> None:
 
 
          class Log:
-             def __init__(self, folder):
-                 self.writer = SummaryWriter(folder)
-        !        AM245 note: every process makes one
+        -    def __init__(self, folder):
+        -        self.writer = SummaryWriter(folder)
+        +    def __init__(self, accelerator, folder):
+        +        self.accelerator = accelerator
+        +        self.writer = SummaryWriter(folder) if accelerator.is_main_process else None
 
              def number(self, name, value):
-                 self.writer.add_scalar(name, value)
+        -        self.writer.add_scalar(name, value)
+        +        if self.accelerator.is_main_process:
+        +            self.writer.add_scalar(name, value)
 
 
          def main():
@@ -176,15 +180,14 @@ def test_a_class_that_only_writes_is_asked_by_the_main_process() -> None:
              optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
              loader = DataLoader(data, batch_size=32, shuffle=True)
         +    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-             log = Log("runs")
+        -    log = Log("runs")
+        +    log = Log(accelerator, "runs")
              for x, y in loader:
                  loss = F.cross_entropy(model(x), y)
         -        loss.backward()
         +        accelerator.backward(loss)
                  optimizer.step()
-        -        log.number("loss", loss.item())
-        +        if accelerator.is_main_process:
-        +            log.number("loss", loss.item())
+                 log.number("loss", loss.item())
 
 
          main()
