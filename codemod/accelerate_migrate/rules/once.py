@@ -30,7 +30,8 @@ def write_once(context: Context, call: ast.Call) -> bool:
 def is_guarded(context: Context, node: ast.AST) -> bool:
     """Whether a rule puts a guard around this node already."""
     around = {node, *context.plan.module.ancestors(node)}
-    return any(isinstance(edit, Wrap) and not around.isdisjoint(edit.statements) for edit in context.edits)
+    guards = (e for e in context.edits if isinstance(e, Wrap) and "is_main_process" in e.header)
+    return any(not around.isdisjoint(guard.statements) for guard in guards)
 
 
 def needs_everyone(context: Context, statement: ast.stmt) -> bool:
