@@ -130,11 +130,11 @@ class RenameKeyword:
 class AddImport:
     """Make ``from module import name`` hold at the top of a file; names of one module share one line.
 
-    ``tree`` says which file, where there are several.
+    Without a name it is ``import module``. ``tree`` says which file, where there are several.
     """
 
     module: str
-    name: str
+    name: str = ""
     tree: ast.Module | None = None
 
 

@@ -42,8 +42,20 @@ def is_divided_by_samples(training: Training, near: ast.AST, accumulator: str) -
             continue
         if accumulator not in {ast.unparse(n) for n in ast.walk(divided) if isinstance(n, ast.expr)}:
             continue
-        text = ast.unparse(by)
+        text = ast.unparse(by) + _definition(training, by)
         of_dataset = ".dataset" in text or ("len(" in text and "data" in text and "loader" not in text)
         if of_dataset or is_sample_count(training, by):
             return True
     return False
+
+
+def _definition(training: Training, node: ast.expr) -> str:
+    """The source of what a name, or the container whose element this is, was bound to in the file."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    for statement in training.module.walk():
+        if isinstance(statement, ast.Assign) and any(ast.unparse(t) == node.id for t in statement.targets):
+            return " " + ast.unparse(statement.value)
+    return ""

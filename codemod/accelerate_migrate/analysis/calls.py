@@ -184,6 +184,9 @@ class Calls(Store):
         tensor = tensors.combined(given.all())
         if tensor is None:
             return ANY if not name.startswith("torch.nn.functional.") else value(Tensor(Origin.OTHER))
+        if name in library.COUNTING:
+            origin = tensor.origin if name.startswith("torch.") else Origin.ARRAY
+            return value(Tensor(origin, Reduction.SUM, tensor.loaders, tensor.models))
         first = given.positional[0] if given.positional else BOTTOM
         if name.startswith("torch.") and (last in tensors.REDUCING or last in tensors.PAIRS):
             if not any(isinstance(a, Sequence_) for a in first):

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.accumulation import additions, is_divided_by_samples
+from accelerate_migrate.analysis.outputs import NotGatherable, Outputs, fresh_name
+from accelerate_migrate.analysis.passes import leaves_batches_out
 from accelerate_migrate.analysis.peeks import is_peek
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop, Training
@@ -31,12 +33,20 @@ from accelerate_migrate.analysis.values import (
 )
 
 _EXACT = {Reduction.SUM, Reduction.COUNT, Reduction.ROWS}
+_LINES = frozenset(
+    ["builtins.print", "tqdm.tqdm.write"]
+    + [f"{owner}.{method}" for owner in ("logging", "loguru.logger") for method in library.LOGGING_METHODS]
+)
 _QUIET_METHODS = frozenset(
     [
         "append",
         "extend",
         "update",
         "add",
+        "add_batch",
+        "next",
+        "finish",
+        "refresh",
         "set_description",
         "set_postfix",
         "set_postfix_str",
@@ -47,20 +57,20 @@ _QUIET_METHODS = frozenset(
 )
 
 
-class NotGatherable(Exception):
-    """Why an evaluation loop cannot run on gathered rows, in a few words for a finding."""
-
-
 @dataclass(frozen=True, eq=False)
 class Gather:
-    """Gather ``names`` after the statement ``after``; read batch sizes off gathered rows (``sizes``: node, name)."""
+    """Gather ``names`` after the statement ``after``; read batch sizes off gathered rows (``sizes``: node, name).
+
+    Where that statement computes with the model's output itself, the call of the model is ``lifted`` out of it under
+    the first of the names, and they are gathered in front of it.
+    """
 
     loop: LoaderLoop
     after: ast.stmt
     names: tuple[str, ...]
     sizes: tuple[tuple[ast.Name, str], ...]
-    edge: str | None  # what differs by a little on several processes
     on_host: tuple[str, ...] = ()  # names that the loop brought to the CPU
+    lifted: ast.Call | None = None
 
 
 @dataclass(eq=False)
@@ -76,7 +86,7 @@ def decide(training: Training, apart: Mapping[Site, str] | None = None) -> Evalu
     """Look at every loop over a loader that does not train; those ``apart`` stay whole for the reason given."""
     result = Evaluations(whole=dict(apart or {}))
     trained = training.trained_loaders.union(*map(training.drawn_for, training.backwards))
-    measured = [loop for loop in training.loops if not loop.trains and not training.in_training_loop(loop.node)]
+    measured = [loop for loop in training.loops if not loop.trains and not _feeds_training(training, loop, trained)]
     measured = [loop for loop in measured if not is_peek(training, loop.node)]
     plans: list[tuple[LoaderLoop, Gather | str]] = []
     for loop in measured:
@@ -105,22 +115,25 @@ def decide(training: Training, apart: Mapping[Site, str] | None = None) -> Evalu
     return result
 
 
-class _Loop:
+def _feeds_training(training: Training, loop: LoaderLoop, trained: frozenset[Site]) -> bool:
+    """Whether a loop inside a training loop draws what is trained on there; others measure every so many steps."""
+    return training.in_training_loop(loop.node) and bool(loop.loaders & trained)
+
+
+class _Loop(Outputs):
     """One evaluation loop, split at its last model call."""
 
     def __init__(self, training: Training, loop: LoaderLoop) -> None:
-        self.training = training
-        self.module = training.module
-        self.loop = loop
+        super().__init__(training, loop)
         self.tail: list[ast.stmt] = []
-
-    def value(self, node: ast.AST) -> Value:
-        return self.training.value(node)
+        self.lifted: ast.Call | None = None
 
     def gather(self) -> Gather:
         """What to gather, and where. Raises ``NotGatherable``."""
         if any(self.training.store.details[site].own_collate for site in self.loop.loaders):
             raise NotGatherable("its loader puts batches together by a function of its own")
+        if leaves_batches_out(self.module, self.loop.node):
+            raise NotGatherable("it leaves batches out")
         cut = self._split(self.loop.node.body)
         if not self.tail:
             raise NotGatherable("nothing is computed from its outputs")
@@ -129,11 +142,14 @@ class _Loop:
         names = self._rows()
         sizes = self._sizes(names)
         gathered = tuple(n for n in names if n not in {name.id for name, _ in sizes})
-        if not gathered:
+        if not gathered and self.lifted is None:
             raise NotGatherable("no tensor with one row a sample is left behind its last model call")
+        self._check_sums()
         brought = {node.id for node in self._tail_names() if self._is_on_host(node)}
         on_host = tuple(n for n in gathered if n in brought)
-        return Gather(self.loop, cut, gathered, tuple(sizes), self._edge(), on_host)
+        if self.lifted is not None:
+            gathered = (fresh_name(self.module), *gathered)
+        return Gather(self.loop, cut, gathered, tuple(sizes), on_host, self.lifted)
 
     def _is_on_host(self, node: ast.Name) -> bool:
         return any(a.origin is Origin.FRESH for a in self.value(node).of(Tensor))
@@ -150,9 +166,15 @@ class _Loop:
             inner = self._split(last.body)
             self.tail += after
             return inner
-        if not isinstance(last, (ast.Assign, ast.AnnAssign)):
-            raise NotGatherable("its last model call is not a plain assignment")
         self.tail = [*after]
+        plain = isinstance(last, (ast.Assign, ast.AnnAssign))
+        if not (plain and self.binds_rows(last)):
+            try:
+                self.lifted = self.liftable(last)
+                self.tail = [last, *after]
+            except NotGatherable:
+                if not plain:
+                    raise
         return last
 
     def _calls_model(self, statement: ast.stmt) -> bool:
@@ -185,7 +207,7 @@ class _Loop:
             return
         if isinstance(node, ast.Call):
             callee = self.value(node.func)
-            if any(isinstance(a, Library) and a.name == "builtins.print" for a in callee):
+            if any(isinstance(a, Library) and a.name in _LINES for a in callee) or self._logs(node.func):
                 return
             if isinstance(node.func, ast.Attribute) and node.func.attr in _QUIET_METHODS:
                 return
@@ -194,6 +216,10 @@ class _Loop:
             if any(isinstance(a, Library) and a.name not in library.FILE_WRITERS and "." not in a.name for a in callee):
                 return
         raise NotGatherable("it writes or shows something for each batch")
+
+    def _logs(self, callee: ast.expr) -> bool:
+        """Whether this is a logger's method."""
+        return isinstance(callee, ast.Attribute) and bool(self.value(callee.value).sites(Role.LOGGER))
 
     def _check_inner_loop(self, node: ast.For) -> None:
         if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range":
@@ -205,7 +231,7 @@ class _Loop:
         """``x.view(BATCH_SIZE, -1)`` fits one batch size only."""
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             return
-        if node.func.attr not in ("view", "reshape", "expand", "resize") or not self._is_rows(node.func.value):
+        if node.func.attr not in ("view", "reshape", "expand", "resize") or not self.is_rows(node.func.value):
             return
         first = node.args[0]
         if isinstance(first, (ast.Constant, ast.UnaryOp, ast.Tuple, ast.Starred)):
@@ -229,7 +255,7 @@ class _Loop:
                 and node not in inside
                 and node.lineno > end
             ):
-                if node.id in bound and self._is_rows(node) and not self._in_another_loop(node):
+                if node.id in bound and self.is_rows(node) and not self._in_another_loop(node):
                     raise NotGatherable(f"`{node.id}` of its last batch is used again behind it")
 
     def _in_another_loop(self, node: ast.Name) -> bool:
@@ -258,8 +284,10 @@ class _Loop:
         """Names read behind the cut that were bound before it (a name bound again behind it is its own)."""
         bound = self._bound_in_loop()
         rebound: set[str] = set()
+        lifted = set(ast.walk(self.lifted)) if self.lifted is not None else set()
         for statement in self.tail:
-            loads = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+            walked = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and n not in lifted]
+            loads = [n for n in walked if isinstance(n.ctx, ast.Load)]
             yield from (n for n in sorted(loads, key=lambda n: (n.lineno, n.col_offset)) if n.id in bound - rebound)
             rebound |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
@@ -273,7 +301,7 @@ class _Loop:
                     raise NotGatherable(f"it is not clear what `{node.id}` holds")
                 continue
             certain = all(t.reduction is Reduction.ROWS for t in tensors) and not ANY.atoms & one.atoms
-            if self._is_scalar(node.id) or not (certain or self._shown_to_be_rows(node.id)):
+            if self._is_scalar(node.id) or not (certain or self.shown_to_be_rows(node.id)):
                 raise NotGatherable(f"it is not clear that `{node.id}` has one row a sample")
             if not any(t.loaders for t in tensors):
                 continue
@@ -296,26 +324,6 @@ class _Loop:
             and isinstance(self.module.parents[node], ast.Call)
             for node in self.module.walk(self.loop.node)
         )
-
-    def _shown_to_be_rows(self, name: str) -> bool:
-        """Whether the loop takes this name for one row a sample: in a torch loss, or asking each row's best class."""
-        for node in self.module.walk(self.loop.node):
-            if not isinstance(node, ast.Call) or not node.args:
-                continue
-            first = ast.unparse(node.args[0])
-            callee = self.value(node.func)
-            named = [a.name for a in callee if isinstance(a, Library)]
-            if first in (name, f"{name}.data") and (
-                callee.sites(Role.LOSS) or any("loss" in n or "cross_entropy" in n for n in named)
-            ):
-                return True
-            ranked = any(n in ("torch.max", "torch.argmax", "torch.topk") for n in named)
-            if ranked and first in (name, f"{name}.data") and len(node.args) + len(node.keywords) > 1:
-                return True
-            if isinstance(node.func, ast.Attribute) and node.func.attr in ("max", "argmax", "topk"):
-                if ast.unparse(node.func.value) in (name, f"{name}.data"):
-                    return True
-        return False
 
     def _sizes(self, names: list[str]) -> list[tuple[ast.Name, str]]:
         """Reads of ``x.size(0)`` that can ask a tensor that is gathered anyway, where ``x`` has no other use."""
@@ -347,37 +355,52 @@ class _Loop:
     def _is_plain(self, node: ast.Name) -> bool:
         return not any(isinstance(a, Sequence_) for a in self.value(node))
 
-    def _is_rows(self, node: ast.AST) -> bool:
-        return any(
-            isinstance(a, Tensor) and a.reduction is Reduction.ROWS and a.loaders for a in flatten(self.value(node))
-        )
-
     # ---- what is added up
 
-    def _edge(self) -> str | None:
-        """What a mean over batches makes of several processes. Raises where it would be plainly another number."""
-        edge = None
+    def _check_sums(self) -> None:
+        """Raise where something other than a sum over samples is added up, and used behind the loop.
+
+        Means of batches weigh the samples of a last batch that is not full otherwise than means of gathered batches.
+        """
         for node, added, depends in self._accumulated():
             kinds = {a.reduction for a in added if isinstance(a, (Tensor, Number))}
             if kinds <= _EXACT and not (depends and added.may_be_unknown()):
                 continue
             if is_divided_by_samples(self.training, self.loop.node, node):
                 raise NotGatherable(f"`{node}` adds up means of batches and is divided by a number of samples")
-            edge = (
-                f"`{node}` averages over batches: a last batch that is not full weighs differently when batches are "
-                "gathered"
-            )
-        return edge
+            if not self._shows_progress_only(node):
+                raise NotGatherable(f"`{node}` averages over batches, which other batches would average otherwise")
+
+    def _shows_progress_only(self, accumulator: str) -> bool:
+        """Whether a local accumulator is read in the loop alone."""
+        scope = self.module.function(self.loop.node)
+        inside = set(self.module.walk(self.loop.node))
+        if not accumulator.isidentifier() or self._is_shared(accumulator):
+            return False
+        mentions = [n for n in self.module.walk(scope) if isinstance(n, ast.Name) and n.id == accumulator]
+        return all(
+            n in inside or (isinstance(n.ctx, ast.Store) and not isinstance(self.module.parents[n], ast.AugAssign))
+            for n in mentions
+        )
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether a function declares this name to be another scope's."""
+        return any(isinstance(n, (ast.Global, ast.Nonlocal)) and name in n.names for n in self.module.walk())
 
     def _accumulated(self) -> Iterator[tuple[str, Value, bool]]:
         """What the loop adds up: the accumulator, the value added, and whether that depends on the batch."""
-        of_batch = {node.id for node in self._tail_names() if self._is_rows(node)}
+        of_batch = {node.id for node in self._tail_names() if self.is_rows(node)}
+        lifted = set(ast.walk(self.lifted)) if self.lifted is not None else set()
         for statement in self.tail:
             for node in ast.walk(statement):
-                if isinstance(node, ast.Assign) and _reads(node.value, of_batch):
+                if isinstance(node, ast.Assign) and (_reads(node.value, of_batch) or self._holds(node, lifted)):
                     of_batch |= {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
                 for accumulator, added in additions(self.training, node):
-                    yield ast.unparse(accumulator), self.value(added), _reads(added, of_batch)
+                    depends = _reads(added, of_batch) or self._holds(added, lifted)
+                    yield ast.unparse(accumulator), self.value(added), depends
+
+    def _holds(self, node: ast.AST, others: set[ast.AST]) -> bool:
+        return bool(others) and not others.isdisjoint(self.module.walk(node))
 
 
 def _reads(node: ast.expr, names: set[str]) -> bool:

@@ -220,6 +220,8 @@ HARMLESS_CUDA = frozenset(
 )
 CUDA_SEEDS = frozenset({"torch.cuda.manual_seed", "torch.cuda.manual_seed_all"})
 PROGRESS_BARS = frozenset({"tqdm.tqdm", "tqdm.trange"})
+# Functions that count over samples: what they give for two batches adds up to what they give for both.
+COUNTING = frozenset({"sklearn.metrics.confusion_matrix", "numpy.bincount", "torch.bincount"})
 # Libraries that work on arrays in the CPU's memory.
 ARRAY_LIBRARIES = ("numpy.", "matplotlib.", "PIL.", "sklearn.", "scipy.", "cv2.", "pandas.")
 # The layers of torch.nn that have parameters begin with one of these.
@@ -229,6 +231,11 @@ CLIPPERS = {
     "torch.nn.utils.clip_grad_norm": "clip_grad_norm_",
     "torch.nn.utils.clip_grad_value_": "clip_grad_value_",
 }
+# Functions of `logging`, and methods of its loggers and of loguru's, that log a line.
+LOGGING_METHODS = frozenset(
+    ["debug", "info", "warning", "warn", "error", "critical", "exception", "log", "success", "trace", "fatal"]
+)
+WRITERS = frozenset({"torch.utils.tensorboard.SummaryWriter", "visdom.Visdom"})
 # Each process would write these itself: once is meant.
 FILE_WRITERS = frozenset(
     {
@@ -242,6 +249,18 @@ FILE_WRITERS = frozenset(
         "imageio.mimsave",
         "cv2.imwrite",
         "scipy.misc.imsave",
+        "matplotlib.pyplot.imsave",
+        "matplotlib.image.imsave",
+        "numpy.savez_compressed",
+        "imageio.imsave",
+        "imageio.mimwrite",
+        "skimage.io.imsave",
+        "soundfile.write",
+        "scipy.io.savemat",
+        "scipy.io.wavfile.write",
+        "torchaudio.save",
+        "tensorboard_logger.configure",
+        "tensorboard_logger.log_value",
         "shutil.copyfile",
         "shutil.copy",
         "shutil.copy2",
@@ -250,11 +269,6 @@ FILE_WRITERS = frozenset(
         "os.remove",
         "os.rename",
         "os.replace",
-        "wandb.log",
-        "wandb.init",
-        "wandb.finish",
-        "wandb.watch",
-        "wandb.save",
     }
 )
 # The same, as methods of figures and tables.
@@ -303,8 +317,10 @@ def constructed_role(name: str) -> Role | None:
         return Role.SCALER
     if name in AUTOCASTS:
         return Role.AUTOCAST
-    if name == "torch.utils.tensorboard.SummaryWriter":
+    if name in WRITERS:
         return Role.WRITER
+    if name == "logging.getLogger":
+        return Role.LOGGER
     if name.startswith("torch.optim.lr_scheduler.") and last[:1].isupper():
         return Role.SCHEDULER
     if name.startswith("transformers.get_") and "schedule" in last:

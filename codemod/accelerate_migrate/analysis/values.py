@@ -33,6 +33,7 @@ class Role(str, Enum):
     SCALER = "grad scaler"
     AUTOCAST = "autocast"
     WRITER = "writer"
+    LOGGER = "logger"
     INSTANCE = "instance"
 
 

@@ -77,6 +77,9 @@ def _import_edits(
                 raise EditConflict("an import for a file without statements")
             alone = start == end and start > 0  # right behind a docstring or __future__
             changes.append(Insert(tree.body[place], f"\n{line}" if alone else line, after=after))
+    for module in imports.missing_modules(tree, wanted):
+        place, after = imports.place_of_module(tree, module)
+        changes.append(Insert(tree.body[place], f"import {module}", after=after))
     for statement, small in shorter.values():
         text = trees.module.code_for_node(small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))
         changes.append(ReplaceStatement(statement, text))

@@ -114,11 +114,36 @@ def missing(tree: ast.Module, wanted: Sequence[AddImport]) -> dict[str, list[str
         if alias.asname in (None, alias.name)
     }
     result: dict[str, list[str]] = {}
-    for edit in wanted:
+    for edit in (edit for edit in wanted if edit.name):
         names = result.setdefault(edit.module, [])
         if (edit.module, edit.name) not in present and edit.name not in names:
             names.append(edit.name)
     return {module: sorted(names) for module, names in result.items() if names}
+
+
+def missing_modules(tree: ast.Module, wanted: Sequence[AddImport]) -> list[str]:
+    """The modules to import as a whole that no import at the file's own level binds already."""
+    present = {
+        bound_name(alias)
+        for statement in tree.body
+        if isinstance(statement, ast.Import)
+        for alias in statement.names
+        if alias.asname in (None, alias.name)
+    }
+    return sorted({edit.module for edit in wanted if not edit.name} - present)
+
+
+def place_of_module(tree: ast.Module, module: str) -> tuple[int, bool]:
+    """Where a new ``import module`` goes: among the plain imports that the file starts with, in their order."""
+    start, end = run_of_imports(tree)
+    plain = start
+    while plain < end and isinstance(tree.body[plain], ast.Import):
+        if _module(tree.body[plain]) > module:
+            return plain, False
+        plain += 1
+    if plain > start:
+        return plain - 1, True
+    return (start, False) if start < len(tree.body) else (start - 1, True)
 
 
 def run_of_imports(tree: ast.Module, names: Collection[str] = ()) -> tuple[int, int]:

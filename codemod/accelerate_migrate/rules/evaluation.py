@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from accelerate_migrate.edits import Insert
+import ast
+
+from accelerate_migrate.analysis.evaluation import Gather
+from accelerate_migrate.edits import Insert, Replace
 from accelerate_migrate.rules.base import Context, Rule
 from accelerate_migrate.rules.layout import rebinding
 
@@ -22,14 +25,26 @@ def apply(context: Context) -> None:
         function = f"{accelerator}.gather_for_metrics"
         text = rebinding(gather.names, function, gather.after.col_offset, as_tuple=True)
         back = [f"{name} = {name}.cpu()" for name in gather.on_host]
-        context.edit(Insert(gather.after, "\n".join([text, *back]), after=True))
+        if gather.lifted is not None:
+            _lift(context, gather, gather.lifted, function, back)
+        else:
+            context.edit(Insert(gather.after, "\n".join([text, *back]), after=True))
         for node, other in gather.sizes:
             context.replace(node, other)
         names = ", ".join(f"`{n}`" for n in gather.names)
-        if gather.edge is None:
-            context.migrated(loop, f"{names} gathered from every process: the sums are those of the whole set")
-        else:
-            context.review(loop, f"{names} gathered from every process; {gather.edge}")
+        context.migrated(loop, f"{names} gathered from every process: the sums are those of the whole set")
+
+
+def _lift(context: Context, gather: Gather, call: ast.Call, function: str, back: list[str]) -> None:
+    """Call the model in front of the statement that computes with its output, and gather what it gives there."""
+    holes = (call.func, *call.args, *(k.value for k in call.keywords))
+    arguments = [f"{{{i}}}" for i in range(1, len(call.args) + 1)]
+    arguments += [f"{k.arg}={{{i}}}" for i, k in enumerate(call.keywords, len(call.args) + 1)]
+    called = f"{{0}}({', '.join(arguments)})"
+    given = f"({', '.join([called, *gather.names[1:]])})" if len(gather.names) > 1 else called
+    text = f"{', '.join(gather.names)} = {function}({given})"
+    context.edit(Insert(gather.after, "\n".join([text, *back]), holes))
+    context.edit(Replace(call, gather.names[0]))
 
 
 RULE = Rule(
@@ -42,8 +57,8 @@ RULE = Rule(
     before="for x, y in loader:\n    out = model(x)\n    correct += (out.argmax(1) == y).sum().item()",
     after="for x, y in loader:\n    out = model(x)\n    out, y = accelerator.gather_for_metrics((out, y))\n"
     "    correct += (out.argmax(1) == y).sum().item()",
-    safety="Exact for sums and counts. A mean over batches weighs a last batch that is not full differently; a "
-    "review finding says so. A loop that cannot be gathered keeps its loader whole on every process.",
+    safety="Exact: only what is summed or counted, or collected sample by sample, is gathered. A loop that adds up "
+    "means of batches, or cannot be gathered, keeps its loader whole on every process.",
     apply=apply,
     order=41,
     essential=True,

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.accumulation import is_divided_by_samples, is_sample_count
-from accelerate_migrate.analysis.values import Number, Reduction, Tensor
+from accelerate_migrate.analysis.scopes import assigned_targets
+from accelerate_migrate.analysis.training import LoaderLoop
+from accelerate_migrate.analysis.values import Library, Number, Reduction, Tensor
 from accelerate_migrate.rules.base import Context, Rule
+from accelerate_migrate.rules.calls import library_names
 
 
 def apply(context: Context) -> None:
@@ -14,40 +17,107 @@ def apply(context: Context) -> None:
     for loop in context.plan.training.loops:
         if not loop.trains or not loop.loaders & context.plan.sharded:
             continue
+        measured = _inner_loops(context, loop)
         for node in context.plan.module.walk(loop.node):
-            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and context.may_change(node):
+            if node in measured or not isinstance(node, (ast.AugAssign, ast.Call)) or not context.may_change(node):
+                continue
+            if isinstance(node, ast.Call):
+                _meter(context, loop.node, node)
+            elif isinstance(node.op, ast.Add):
                 _accumulation(context, loop.node, node)
 
 
+def _inner_loops(context: Context, loop: LoaderLoop) -> set[ast.AST]:
+    """What stands in loops inside of a training loop that only measure: they have numbers of their own."""
+    inside = set(context.plan.module.walk(loop.node))
+    inner = [other.node for other in context.plan.training.loops if not other.trains and other.node in inside]
+    return {node for around in inner for node in context.plan.module.walk(around)}
+
+
 def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) -> None:
-    added = [a for a in context.plan.value(node.value) if isinstance(a, (Tensor, Number)) and a.loaders]
+    added = _of_batches(context, node.value)
     target = ast.unparse(node.target)
     if not added:
         return
     if _divided_by_dataset(context, loop, target):
-        if not _reduce(context, node, "sum"):
-            context.review(
-                node, f"`{target}` is divided by the size of the whole set, but each process adds up its own part only"
-            )
-            return
-        context.review(
-            node,
-            f"`{target}` is divided by the size of the whole set: it is summed over processes (samples repeated to "
-            "fill the last batch count twice)",
-        )
+        _total(context, loop, node)
     elif _decides(context, loop, target):
         kinds = {a.reduction for a in added}
         if kinds == {Reduction.COUNT} and _item(context, node.value) is None:
             _count(context, loop, node)
         elif _reduce(context, node, "sum" if kinds <= {Reduction.SUM, Reduction.COUNT} else "mean"):
             context.migrated(node, f"`{target}` is used beyond a progress line: every process gets the same number")
+        elif _decides(context, loop, target, returned=False):
+            context.review(node, f"`{target}` {_DIFFERS}")
         else:
-            context.review(
-                node,
-                f"`{target}` is used beyond a progress line, and each process computes it from its own part of the "
-                "data: a decision made on it may differ between processes, which would leave them waiting for each "
-                "other",
-            )
+            context.note(node, f"`{target}` is what the main process adds up from its own part of the data")
+
+
+def _total(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) -> None:
+    """A sum that is divided by the size of the whole set: of the rows of every process, or of their sums."""
+    of_set = f"`{ast.unparse(node.target)}` is divided by the size of the whole set"
+    rows = _summed_rows(context, node.value)
+    if rows is not None and context.has_accelerator(node):
+        detach = ".detach()" if _has_gradient(context, rows) else ""
+        context.replace(rows, f"{context.accelerator(node)}.gather_for_metrics({{0}}{detach})", rows)
+        context.migrated(node, f"{of_set}: the rows of every process are added up")
+    elif not _reduce(context, node, "sum"):
+        context.review(node, f"{of_set}, but each process adds up its own part only")
+    else:
+        say = context.review if _measures_too(context, loop) else context.migrated
+        say(
+            node,
+            f"{of_set}: it is summed over processes (samples repeated to fill the last batch count twice)",
+        )
+
+
+def _summed_rows(context: Context, value: ast.expr) -> ast.expr | None:
+    """What ``rows.sum()`` or ``torch.sum(rows)``, and their ``.item()``, add up: one row a sample."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "item":
+        value = value.func.value
+    if not isinstance(value, ast.Call) or value.keywords:
+        return None
+    rows: ast.expr | None = None
+    if len(value.args) == 1 and library_names(context.plan, value.func) == {"torch.sum"}:
+        rows = value.args[0]
+    elif not value.args and isinstance(value.func, ast.Attribute) and value.func.attr == "sum":
+        rows = value.func.value
+    if rows is None or isinstance(rows, ast.Starred):
+        return None
+    atoms = list(context.plan.value(rows))
+    of_rows = bool(atoms) and all(isinstance(a, Tensor) and a.reduction is Reduction.ROWS for a in atoms)
+    return rows if of_rows else None
+
+
+def _measures_too(context: Context, loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether a loop trains in some passes and measures in others."""
+    module = context.plan.module
+    return any(
+        isinstance(around, (ast.If, ast.IfExp)) and loop in module.ancestors(around)
+        for node in context.plan.training.reached(loop.body)
+        if node in context.plan.training.backwards
+        for around in module.ancestors(node)
+    )
+
+
+def _meter(context: Context, loop: ast.For | ast.AsyncFor, node: ast.Call) -> None:
+    """``losses.update(loss.item(), n)``, where something is decided on ``losses.avg``."""
+    if not (isinstance(node.func, ast.Attribute) and node.func.attr == "update" and node.args):
+        return
+    meter = ast.unparse(node.func.value)
+    if not _of_batches(context, node.args[0]) or not _decides(context, loop, meter, returned=False):
+        return
+    item = _item(context, node.args[0])
+    if item is not None and context.has_accelerator(node):
+        _reduce_item(context, item, "mean")
+        context.migrated(node, f"something is decided on `{meter}`: every process gets the same number")
+    else:
+        context.review(node, f"`{meter}` {_DIFFERS}")
+
+
+def _of_batches(context: Context, node: ast.expr) -> list[Tensor | Number]:
+    """The numbers and tensors that a value may be which are computed from batches."""
+    return [a for a in context.plan.value(node) if isinstance(a, (Tensor, Number)) and a.loaders]
 
 
 def _count(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) -> None:
@@ -63,7 +133,8 @@ def _count(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) 
     ]
     if left or not context.has_accelerator(node):
         beside = f", like `{left[0]}` beside it" if left else ""
-        context.review(node, f"`{target}` counts the samples of each process for itself{beside}")
+        say = context.review if _decides(context, loop, target, returned=False) else context.note
+        say(node, f"`{target}` counts the samples of each process for itself{beside}")
         return
     context.replace(node.value, f"{{0}} * {context.accelerator(node)}.num_processes", node.value)
     context.migrated(node, f"`{target}` counts the samples of every process")
@@ -86,13 +157,17 @@ def _reduce(context: Context, node: ast.AugAssign, how: str) -> bool:
     item = _item(context, node.value)
     if item is None or not context.has_accelerator(node):
         return False
-    assert isinstance(item.func, ast.Attribute)
-    tensor = item.func.value
     if item is not node.value:
         how = "sum"  # times a number of samples, which is the same on every process
-    detach = ".detach()" if _has_gradient(context, tensor) else ""
-    context.replace(item, f'{context.accelerator(node)}.reduce({{0}}{detach}, reduction="{how}").item()', tensor)
+    _reduce_item(context, item, how)
     return True
+
+
+def _reduce_item(context: Context, item: ast.Call, how: str) -> None:
+    assert isinstance(item.func, ast.Attribute)
+    tensor = item.func.value
+    detach = ".detach()" if _has_gradient(context, tensor) else ""
+    context.replace(item, f'{context.accelerator(item)}.reduce({{0}}{detach}, reduction="{how}").item()', tensor)
 
 
 def _has_gradient(context: Context, tensor: ast.expr) -> bool:
@@ -114,18 +189,63 @@ def _divided_by_dataset(context: Context, loop: ast.For | ast.AsyncFor, target: 
     return not own_total and is_divided_by_samples(context.plan.training, loop, target)
 
 
-def _decides(context: Context, loop: ast.For | ast.AsyncFor, target: str) -> bool:
-    """Whether a number is returned, compared or followed by a scheduler behind the loop."""
+def _decides(context: Context, loop: ast.For | ast.AsyncFor, target: str, *, returned: bool = True) -> bool:
+    """Whether a number is compared or given to a scheduler behind the loop, or returned.
+
+    With ``returned=False`` a number that is returned counts where those who call the function decide on it.
+    """
     scope = context.plan.module.function(loop)
-    for node in context.plan.module.walk(scope):
-        if getattr(node, "lineno", 0) <= (loop.end_lineno or 0):
-            continue
-        scheduled = isinstance(node, ast.Call) and node in context.plan.training.scheduler_steps
-        if isinstance(node, (ast.Return, ast.Compare)) or scheduled:
-            if target in {ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.expr)}:
+    behind = [n for n in context.plan.module.walk(scope) if getattr(n, "lineno", 0) > (loop.end_lineno or 0)]
+    names = {target}
+    for node in behind:  # what is computed from it counts as well
+        if isinstance(node, ast.Assign) and _mentions(node.value, names):
+            names |= {t.id for t in assigned_targets(node) if isinstance(t, ast.Name)}
+    for node in behind:
+        if _mentions(node, names):
+            if _is_decision(context, node):
+                return True
+            if isinstance(node, ast.Return) and (returned or _callers_decide(context, scope)):
                 return True
     return False
 
+
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    places = (n for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript)))
+    return any(ast.unparse(n) in names for n in places)
+
+
+def _is_decision(context: Context, node: ast.AST) -> bool:
+    """Whether a node compares what it mentions, or lets a scheduler go by it."""
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.Compare)
+    names = {a.name for a in context.plan.value(node.func) if isinstance(a, Library)}
+    return node in context.plan.training.scheduler_steps or bool(names & {"builtins.min", "builtins.max"})
+
+
+def _callers_decide(context: Context, function: ast.AST) -> bool:
+    module = context.plan.module
+    own = set(module.walk())
+    for call in context.plan.store.callers.get(function, ()):
+        if call not in own:
+            return True
+        statement = module.statement(call)
+        if isinstance(statement, ast.Expr) and statement.value is call:
+            continue
+        if not (isinstance(statement, ast.Assign) and statement.value is call):
+            return True
+        names = {ast.unparse(t) for t in assigned_targets(statement)}
+        scope = module.function(call)
+        for node in module.walk(scope):
+            if _mentions(node, names):
+                if _is_decision(context, node) or isinstance(node, ast.Return):
+                    return True
+    return False
+
+
+_DIFFERS = (
+    "decides something, and each process computes it from its own part of the data: a decision made on it may differ "
+    "between processes, which would leave them waiting for each other"
+)
 
 RULE = Rule(
     code="AM220",

@@ -20,17 +20,28 @@ def apply(context: Context) -> None:
         context.migrated(group.anchor, f"prepared here: {names}")
     for site, reason in sorted(context.plan.evaluations.whole.items(), key=lambda item: item[0].line):
         node = _place_of(context, site)
-        context.review(
-            node,
-            "this loader is not prepared: every process evaluates all of it, because its loop cannot be run on "
-            f"gathered results ({reason})",
-        )
+        kept = f"this loader is not prepared: its loop cannot be run on gathered results ({reason})"
+        if _draws_its_own_order(context, site):
+            context.review(
+                node,
+                f"{kept}, so every process evaluates all of it, in an order of its own: numbers that depend on the "
+                "order differ a little between processes; `shuffle=False` would make them equal",
+            )
+        else:
+            context.note(node, f"{kept}, so every process evaluates all of it and gets the numbers of one process")
     for loop, reason in context.plan.evaluations.doubtful:
         context.review(
             loop.node,
             "on several processes this loop sees a part of a sharded loader and its results are not gathered: "
             f"{reason}",
         )
+
+
+def _draws_its_own_order(context: Context, site: Site) -> bool:
+    """Whether a loader shuffles, or may: each process that reads all of it then does so in another order."""
+    given = [k for call in context.plan.store.details[site].nodes for k in call.keywords]
+    chosen = {k.arg: context.plan.value(k.value).const() for k in given}
+    return chosen.get("shuffle", False) is not False or any("sampler" in str(name) for name in chosen)
 
 
 def _place_of(context: Context, site: Site) -> ast.AST:

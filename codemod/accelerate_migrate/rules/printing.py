@@ -9,6 +9,9 @@ from accelerate_migrate.analysis.values import FunctionRef, Library
 from accelerate_migrate.edits import AddArgument
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, own_statement
+from accelerate_migrate.rules.once import is_guarded
+
+_LINE_WRITERS = frozenset({"sys.stdout.write", "tqdm.tqdm.write", "click.echo", "pprint.pprint"})
 
 
 def apply(context: Context) -> None:
@@ -18,7 +21,7 @@ def apply(context: Context) -> None:
             continue
         if names == {"builtins.print"}:
             _print(context, call)
-        elif names == {"sys.stdout.write"} and context.has_accelerator(call):
+        elif names <= _LINE_WRITERS and context.has_accelerator(call):
             _write_once(context, call)
         elif names <= PROGRESS_BARS and keyword(call, "disable") is None and context.has_accelerator(call):
             accelerator = context.accelerator(call)
@@ -35,9 +38,11 @@ def apply(context: Context) -> None:
 def _print(context: Context, call: ast.Call) -> None:
     if not context.has_accelerator(call):
         if _runs_in_every_process(context, call):
-            context.review(
+            context.note(
                 call, "printed by every process: the accelerator does not exist here yet, or cannot be passed here"
             )
+        return
+    if is_guarded(context, call):
         return
     destination = keyword(call, "file")
     if destination is not None and "stderr" not in ast.unparse(destination.value):
@@ -50,7 +55,7 @@ def _print(context: Context, call: ast.Call) -> None:
 
 def _write_once(context: Context, call: ast.Call) -> None:
     statement = own_statement(context.plan, call)
-    if statement is not None:
+    if statement is not None and not is_guarded(context, statement):
         context.guard(statement)
         context.migrated(call, "written by the main process only")
 

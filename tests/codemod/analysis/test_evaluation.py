@@ -35,6 +35,7 @@ GATHERED = {
     "out and y": "for x, y in test_loader:\n    out = net(x)\n    total += (out.argmax(1) == y).sum().item()\n",
     "in no_grad": "with torch.no_grad():\n    for x, y in test_loader:\n        out = net(x)\n"
     "        total += F.cross_entropy(out, y, reduction='sum').item()\n",
+    "by name": "for x, y in test_loader:\n    out = net(x).argmax(1)\n    total += (out == y).sum().item()\n",
     "as lists": "outs = []\nfor x, y in test_loader:\n    out = net(x)\n    outs.append((out, y))\n",
 }
 
@@ -49,6 +50,30 @@ def test_a_batch_that_only_tells_its_size_is_not_gathered() -> None:
     assert gathered(loop) == ("out",)
 
 
+def test_a_model_call_inside_of_a_sum_is_lifted_out() -> None:
+    loop = "for x, y in test_loader:\n    total += F.cross_entropy(net(x), y, reduction='sum').item()\n"
+    assert gathered(loop) == ("output", "y")
+    loop = "for x, y in test_loader:\n    output = F.cross_entropy(net(x), y, reduction='sum')\n    total += output\n"
+    assert gathered(loop) == ("outputs", "y")
+
+
+def test_a_setting_may_end_a_loop_early() -> None:
+    loop = (
+        "for x, y in test_loader:\n    out = net(x)\n    total += out.sum().item()\n    if args.quick:\n        break\n"
+    )
+    assert gathered(loop) == ("out",)
+
+
+def test_a_confusion_matrix_adds_up() -> None:
+    loop = (
+        "import numpy as np\nfrom sklearn.metrics import confusion_matrix\n"
+        "def counts(a, b):\n    return np.bincount(3 * a.astype(int) + b, minlength=9).reshape(3, 3)\n"
+        "for x, y in test_loader:\n    out = net(x)\n    best, y = out.argmax(1).cpu().numpy(), y.cpu().numpy()\n"
+        "    total += confusion_matrix(y, best)\n    seen += counts(y, best)\nprint(total, seen)\n"
+    )
+    assert gathered(loop) == ("out", "y")
+
+
 def test_a_function_that_the_loop_calls_is_looked_into() -> None:
     loop = (
         "def correct(out, y):\n    return (out.argmax(1) == y).sum().item()\n"
@@ -58,6 +83,13 @@ def test_a_function_that_the_loop_calls_is_looked_into() -> None:
 
 
 WHOLE = {
+    "a mean over batches": (
+        (
+            "for x, y in test_loader:\n    out = net(x)\n    total += F.cross_entropy(out, y).item()\n"
+            "total /= len(test_loader)\n"
+        ),
+        "averages over batches",
+    ),
     "a mean over samples": (
         (
             "for x, y in test_loader:\n    out = net(x)\n    total += F.cross_entropy(out, y).item()\n"
@@ -65,10 +97,18 @@ WHOLE = {
         ),
         "adds up means of batches",
     ),
+    "an early end": (
+        "for i, (x, y) in enumerate(test_loader):\n    if i > 9:\n        break\n    total += net(x).sum().item()\n",
+        "leaves batches out",
+    ),
+    "a batch left out": (
+        "for x, y in test_loader:\n    if len(x) < 8:\n        continue\n    total += net(x).sum().item()\n",
+        "leaves batches out",
+    ),
     "no model": ("for x, y in test_loader:\n    total += x.sum().item()\n", "it calls no model that is known"),
     "nothing computed": ("for x, y in test_loader:\n    out = net(x)\n", "nothing is computed from its outputs"),
     "one statement": (
-        "for x, y in test_loader:\n    total += net(x).sum().item()\n",
+        "for x, y in test_loader:\n    total += (net(x) - net(-x)).sum().item()\n",
         "its last model call is not a plain assignment",
     ),
     "files": ("for x, y in test_loader:\n    out = net(x)\n    torch.save(out, 'o')\n", "writes or shows something"),
@@ -82,7 +122,10 @@ WHOLE = {
         "`out` of its last batch is used again",
     ),
     "a loss of one number": (
-        "for x, y in test_loader:\n    out = net(x).mean()\n    total += out.item()\n",
+        (
+            "def measure(x):\n    return net(x).mean()\n"
+            "for x, y in test_loader:\n    out = measure(x)\n    total += out.item()\n"
+        ),
         "not clear that `out` has one row a sample",
     ),
     "deletion": ("for x, y in test_loader:\n    out = net(x)\n    del out\n", "more than add results up"),

@@ -161,7 +161,7 @@ def test_a_function_that_is_passed_around_gets_no_parameter() -> None:
 
          def report(loss):
              print(loss)
-        !     AM230 review: the accelerator does not exist here yet, or cannot be passed here
+        !     AM230 note: the accelerator does not exist here yet, or cannot be passed here
 
 
          def main():
@@ -386,7 +386,7 @@ def test_a_script_without_a_device_stays_on_the_cpu_for_loaders_that_are_not_pre
          optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
          loader = DataLoader(data, batch_size=32, shuffle=True)
          test_loader = DataLoader(data, batch_size=50)
-        !AM140 review: every process evaluates all of it
+        !AM140 note: every process evaluates all of it
         +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
         """,
         TRAINED,

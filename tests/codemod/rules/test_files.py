@@ -47,24 +47,6 @@ def test_a_picture_that_the_model_draws_is_left_to_a_person() -> None:
     )
 
 
-def test_a_writer_logs_once() -> None:
-    check_migrated(
-        "import tensorboardX",
-        PREPARED,
-        """
-         writer = tensorboardX.SummaryWriter("logs")
-         for x, y in loader:
-             loss = F.cross_entropy(model(x), y)
-        -    loss.backward()
-        +    accelerator.backward(loss)
-             optimizer.step()
-        -    writer.add_scalar("loss", loss.item())
-        +    if accelerator.is_main_process:
-        +        writer.add_scalar("loss", loss.item())
-        """,
-    )
-
-
 def test_data_is_downloaded_by_the_main_process_first() -> None:
     check_migrated(
         "import torchvision",
@@ -84,15 +66,34 @@ def test_data_is_downloaded_by_the_main_process_first() -> None:
     )
 
 
-def test_a_file_opened_for_writing_is_for_review() -> None:
+def test_data_that_is_downloaded_for_a_loader_comes_before_the_loader_is_prepared() -> None:
+    check_migrated(
+        "import torchvision",
+        IMPORTS,
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        -loader = DataLoader(torchvision.datasets.MNIST("data", download=True), batch_size=32, shuffle=True)
+        +with accelerator.main_process_first():
+        +    loader = DataLoader(torchvision.datasets.MNIST("data", download=True), batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_folder_given_as_a_path_may_be_made_by_several_processes_at_once() -> None:
     check_migrated(
         PREPARED,
-        TRAINED,
+        "from pathlib import Path",
         """
-         log = open("log.txt", "a")
-        ! AM240 review: every process writes this file
-         text = open("log.txt").read()
+         out = Path("out")
+        -out.mkdir(parents=True)
+        +out.mkdir(parents=True, exist_ok=True)
+         out.mkdir(exist_ok=True)
         """,
+        TRAINED,
     )
 
 
@@ -107,10 +108,14 @@ def test_methods_of_the_same_name_stay() -> None:
              def makedirs(self, path):
                  return path
 
+             def mkdir(self):
+                 return self
+
 
          recorder = Recorder()
          recorder.save("a")
          recorder.makedirs("b")
+         recorder.mkdir()
         """,
         TRAINED,
     )

@@ -67,7 +67,6 @@ def test_a_batch_that_is_compared_with_outputs_on_the_cpu_is_brought_back() -> N
          criterion = nn.CrossEntropyLoss()
          total = hits = 0
          for x, y in loader:
-        !AM210 review: `total` averages over batches
         -    out = model(x.cuda())
         +    out = model(x)
         +    out, y = accelerator.gather_for_metrics((out, y))

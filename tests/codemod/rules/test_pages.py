@@ -102,6 +102,11 @@ PAGES = {
     "printing": Around(IMPORTS + MODEL + DATA + EPOCH + "epoch = 1\n"),
     "files": Around(IMPORTS + MODEL + DATA + EPOCH + 'out, path, grid = "out", "out/x.png", x\n'),
     "settings": Around(IMPORTS, MODEL + DATA + EPOCH),
+    "opened-files": Around("import json\n" + IMPORTS + MODEL + DATA + EPOCH + "scores = [1]\n"),
+    "trackers": Around(
+        "import wandb\nfrom torch.utils.tensorboard import SummaryWriter\n" + IMPORTS + MODEL + DATA + EPOCH
+    ),
+    "loggers": Around("import logging\n" + IMPORTS, MODEL + DATA + EPOCH),
     "replicas": Around(
         IMPORTS + MODEL + "criterion = nn.CrossEntropyLoss()\nfeatures, adj, labels, train = args.data\n",
         "optimizer.step()\n",

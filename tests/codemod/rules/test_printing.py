@@ -21,7 +21,7 @@ def test_a_print_before_the_accelerator_is_named() -> None:
         """
          import sys
          print(sys.argv)
-        ! AM230 review: the accelerator does not exist here yet
+        ! AM230 note: the accelerator does not exist here yet
         """,
         PREPARED,
         TRAINED,
@@ -143,5 +143,18 @@ def test_a_suppressed_line_stays() -> None:
         """
          # accelerate-migrate: skip
          print("rank")
+        """,
+    )
+
+
+def test_a_line_beside_a_progress_bar_is_written_once() -> None:
+    check_migrated(
+        PREPARED,
+        "from tqdm import tqdm",
+        TRAINED,
+        """
+        -tqdm.write("done")
+        +if accelerator.is_main_process:
+        +    tqdm.write("done")
         """,
     )

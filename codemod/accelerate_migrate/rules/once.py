@@ -1,0 +1,46 @@
+"""What one process does for all: how rules let the main process alone run a statement."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.edits import Wrap
+from accelerate_migrate.rules.base import Context, short
+from accelerate_migrate.rules.calls import library_names, own_statement
+
+
+def write_once(context: Context, call: ast.Call) -> bool:
+    """Let the main process alone run a call that is a statement of its own; say so, or why that is not possible."""
+    statement = own_statement(context.plan, call)
+    if statement is not None and is_guarded(context, statement):
+        return True
+    if statement is None or not context.has_accelerator(call):
+        context.review(call, f"{short(call)} runs on every process")
+        return False
+    if needs_everyone(context, statement):
+        context.manual(
+            call, f"{short(call)} calls the model: guarding it would leave the other processes behind; split it by hand"
+        )
+        return False
+    context.guard(statement)
+    context.migrated(call, f"{short(call.func)}: the main process writes")
+    return True
+
+
+def is_guarded(context: Context, node: ast.AST) -> bool:
+    """Whether a rule puts a guard around this node already."""
+    around = {node, *context.plan.module.ancestors(node)}
+    guards = (e for e in context.edits if isinstance(e, Wrap) and "is_main_process" in e.header)
+    return any(not around.isdisjoint(guard.statements) for guard in guards)
+
+
+def needs_everyone(context: Context, statement: ast.stmt) -> bool:
+    """Whether every process must take part in a statement: it calls the model, goes through a loader, or saves."""
+    plan = context.plan
+    loops = {loop.node for loop in plan.training.loops}
+    for node in plan.training.reached([statement]):
+        if node in loops or plan.training.forwards(node):
+            return True
+        if isinstance(node, ast.Call) and "torch.save" in library_names(plan, node.func):
+            return True
+    return False
