@@ -84,7 +84,8 @@ def _create(context: Context, creation: Creation) -> None:
     made = f"{name} = Accelerator({', '.join(f'{k}={v}' for k, v in arguments.items())})"
     text = "\n".join([made, *context.after_creation.get(creation, ())])
     first = _first_use(context, creation)
-    if definition is not None and (first is None or first.lineno >= definition.statement.lineno):
+    in_place = definition is not None and definition.statement.lineno > context.made_behind.get(creation, 0)
+    if definition is not None and in_place and (first is None or first.lineno >= definition.statement.lineno):
         context.edit(ReplaceStatement(definition.statement, text))
         context.migrated(definition.statement, f"the choice of a device becomes `{made}`")
         return

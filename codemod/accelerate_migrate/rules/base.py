@@ -61,6 +61,7 @@ class Context:
     constructor: dict[tuple[Creation, str], str] = field(default_factory=dict)  # arguments that Accelerator(...) needs
     imports: dict[Creation, set[str]] = field(default_factory=dict)  # further names to import from the target package
     after_creation: dict[Creation, list[str]] = field(default_factory=dict)  # statements right behind a creation
+    made_behind: dict[Creation, int] = field(default_factory=dict)  # the line behind which all that it reads is known
     _found: dict[Module, list[Finding]] = field(default_factory=dict)
     _rule: Rule | None = None
 
