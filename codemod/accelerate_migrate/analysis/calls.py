@@ -244,6 +244,7 @@ class Calls(Store):
         """Keep whose parameters an optimizer owns, and whose optimizer a scheduler drives."""
         if site.role is Role.OPTIMIZER:
             owned = owned_models(arguments.all())
+            owned |= {s for v in arguments.all() for s in v.sites(Role.MODEL)}  # create_optimizer(args, model)
             unresolved = ANY if not owned else BOTTOM
             found = join([value(*map(Object, owned)), unresolved])
         elif site.role is Role.SCHEDULER:
@@ -284,8 +285,11 @@ class Calls(Store):
             named = given.positional[1].const()
             if isinstance(named, str):
                 return self.attribute(first, named, None, frame)
-            return join(value(Library(a.name + ".?")) for a in first if isinstance(a, Library)) or ANY
+            return join(value(Library(a.name + ".?")) if isinstance(a, Library) else ANY for a in first)
         if name == "dict":
+            pairs = [a for a in first if isinstance(a, Sequence_)]
+            if pairs and len(first.atoms) == 1 and not given.keywords:
+                return value(Mapping_((), element(element(first), 1)))
             return value(Mapping_(tuple(given.keywords.items()), ANY if given.positional or given.unknown else None))
         if name in ("range", "round", "abs", "max", "min"):
             return value(Number()) if name != "range" else value(Sequence_((), value(Number())))

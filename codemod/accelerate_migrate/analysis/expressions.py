@@ -149,6 +149,8 @@ class Expressions(Calls):
                 results.extend(self._shape(t, index.const()) for t in atom.owner)
             elif isinstance(atom, Bound) and atom.name == "__dict__":
                 results.append(ANY)
+            elif isinstance(atom, Library) and atom.name.endswith(".__dict__"):
+                results.append(value(Library(atom.name.removesuffix("__dict__") + "?")))
             elif root_sites(value(atom)):  # model[1]: a part of the model, of which no more is known
                 results.append(value(Bound(value(atom), "__getitem__"), UNKNOWN))
             else:

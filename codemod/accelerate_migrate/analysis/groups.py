@@ -39,11 +39,11 @@ def group_homes(training: Training, homes: list[Home]) -> list[Group]:
     Each stands behind what still belongs to setting up: schedulers made from the bare optimizer, loaded states.
     """
     module = training.module
-    by_loop: dict[tuple[ast.AST, ast.AST | None, int], list[Home]] = defaultdict(list)
+    apart: dict[tuple[ast.AST, ast.AST | None, ast.AST | None, int], list[Home]] = defaultdict(list)
     for home in homes:
-        by_loop[home.scope, _loop_around(module, home), home.phase].append(home)
+        apart[home.scope, _loop_around(module, home), _branch_around(module, home, homes), home.phase].append(home)
     groups = []
-    for (scope, *_), members in by_loop.items():
+    for (scope, *_), members in apart.items():
         anchor = _anchor(module, members)
         if _trains(training, anchor, members):
             anchor = _last_binding(members)
@@ -52,6 +52,17 @@ def group_homes(training: Training, homes: list[Home]) -> list[Group]:
         _check_unused(training, scope, members, anchor)
         groups.append(Group(tuple(members), anchor, scope))
     return groups
+
+
+def _branch_around(module: Files, home: Home, homes: list[Home]) -> ast.If | None:
+    """The ``if`` without which a script has no optimizer (it then steps by hand): the optimizer is prepared there."""
+    if home.role is not Role.OPTIMIZER or len(home.bindings) != 1:
+        return None
+    around = module.parents[home.bindings[0]]
+    others = [statement for other in homes if other is not home for statement in other.bindings]
+    if not isinstance(around, ast.If) or any(around in module.ancestors(statement) for statement in others):
+        return None  # the whole script may stand under ``if __name__ == "__main__":``
+    return around if not _binds(around, home.name) else None
 
 
 def _last_binding(homes: list[Home]) -> ast.stmt:

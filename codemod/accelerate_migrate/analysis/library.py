@@ -7,6 +7,8 @@ import re
 from accelerate_migrate.analysis.values import Role
 
 _FUNCTIONAL_LOSS = re.compile(r"torch\.nn\.functional\.(\w*loss|\w*cross_entropy\w*|kl_div)")
+# Models of transformers: GPT2LMHeadModel, BertForTokenClassification, AutoModelForCausalLM.from_pretrained
+_PRETRAINED = re.compile(r"\.[A-Z]\w*(Model|For[A-Z]\w*)(\.from_pretrained)?$|Model\w*\.from_pretrained$")
 _TENSOR_TYPE = re.compile(r"torch\.(cuda\.)?\w+Tensor")
 _ALIASES = (
     (re.compile(r"^torch\.nn\.modules\.\w+\."), "torch.nn."),
@@ -16,6 +18,7 @@ _ALIASES = (
     (re.compile(r"^torch\.utils\.data\.(dataloader|dataset|sampler|distributed)\."), "torch.utils.data."),
     (re.compile(r"^torch\.optim\.(adam|adamw|sgd|rmsprop|adagrad|adadelta|lbfgs|optimizer)\."), "torch.optim."),
     (re.compile(r"^torch\.autograd\.variable\."), "torch.autograd."),
+    (re.compile(r"^transformers\.(optimization|models(\.\w+)*)\."), "transformers."),
     (re.compile(r"^torch\.nn\.utils\.clip_grad\."), "torch.nn.utils."),
     (re.compile(r"^torch\.amp\.(autocast_mode|grad_scaler)\."), "torch.amp."),
     (re.compile(r"^torch\.cuda\.amp\.(autocast_mode|grad_scaler|common)\."), "torch.cuda.amp."),
@@ -48,6 +51,33 @@ KEPT_PRECISION = frozenset(
         "torch.amp.custom_fwd",
         "torch.amp.custom_bwd",
         "torch.amp.is_autocast_available",
+    }
+)
+# Optimizers of other libraries: packages all of whose classes are, and single names.
+OPTIMIZER_PACKAGES = (
+    "timm.optim.",
+    "bitsandbytes.optim.",
+    "torch_optimizer.",
+    "pytorch_optimizer.",
+    "adabound.",
+    "adabelief_pytorch.",
+    "radam.",
+    "ranger.",
+    "lion_pytorch.",
+    "madgrad.",
+    "prodigyopt.",
+    "dadaptation.",
+)
+OPTIMIZERS = frozenset(
+    {
+        "transformers.AdamW",
+        "transformers.Adafactor",
+        "pytorch_pretrained_bert.BertAdam",
+        "pytorch_pretrained_bert.optimization.BertAdam",
+        "pytorch_transformers.AdamW",
+        "pytorch_transformers.optimization.AdamW",
+        "timm.optim.create_optimizer",
+        "timm.optim.create_optimizer_v2",
     }
 )
 PASS_THROUGH = frozenset(
@@ -191,6 +221,7 @@ PASSED_ON = frozenset(
         "modules",
         "share_memory",
         "__class__",
+        "no_sync",  # the wrapper's own; a rule of its own rewrites it
     ]
 )
 # What may be called where there is no CUDA.
@@ -325,10 +356,9 @@ def constructed_role(name: str) -> Role | None:
         return Role.SCHEDULER
     if name.startswith("transformers.get_") and "schedule" in last:
         return Role.SCHEDULER
-    if (name.startswith("torch.optim.") and last[:1].isupper()) or name in (
-        "transformers.AdamW",
-        "transformers.optimization.AdamW",
-    ):
+    if name == "torch.optim.lr_scheduler.?":
+        return Role.SCHEDULER
+    if (name.startswith("torch.optim.") and (last[:1].isupper() or last == "?")) or _is_optimizer(name):
         return Role.OPTIMIZER
     if name.startswith("torch.utils.data.") and last.endswith("Sampler"):
         return Role.SAMPLER
@@ -338,18 +368,24 @@ def constructed_role(name: str) -> Role | None:
         ("torchvision.models.", "timm.create_model", "segmentation_models_pytorch.", "efficientnet_pytorch.")
     ):
         return Role.MODEL
-    if name.startswith("transformers.") and last == "from_pretrained" and "Model" in name:
+    if name.startswith("transformers.") and _PRETRAINED.search(name.removesuffix(".from_config")):
         return Role.MODEL
     if name == "torch.hub.load":
         return Role.MODEL
     return None
 
 
+def _is_optimizer(name: str) -> bool:
+    """Whether calling this name of another library than torch makes an optimizer."""
+    name = name.replace("timm.optim.optim_factory.", "timm.optim.")
+    return name in OPTIMIZERS or (name.startswith(OPTIMIZER_PACKAGES) and name.rsplit(".", 1)[-1][:1].isupper())
+
+
 def base_role(name: str) -> Role | None:
     """The role of instances of a class that derives from this library class, or ``None``."""
     if name.startswith("torch.nn.") and name.count(".") == 2:
         return Role.MODEL
-    if name == "torch.optim.Optimizer" or (name.startswith("torch.optim.") and name.count(".") == 2):
+    if (name.startswith("torch.optim.") and name.count(".") == 2) or _is_optimizer(name):
         return Role.OPTIMIZER
     if name.startswith("torch.optim.lr_scheduler."):
         return Role.SCHEDULER

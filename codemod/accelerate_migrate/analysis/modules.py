@@ -158,11 +158,19 @@ class Module(Tree):
     @cached_property
     def parameterised(self) -> frozenset[str]:
         """The names and attributes (by their source) of which the file asks ``.parameters()``."""
+        return self._asked_for("parameters")
+
+    @cached_property
+    def stepped(self) -> frozenset[str]:
+        """The names and attributes of which the file asks both ``.step()`` and ``.zero_grad()``."""
+        return self._asked_for("step") & self._asked_for("zero_grad")
+
+    def _asked_for(self, attribute: str) -> frozenset[str]:
         return frozenset(
             ast.unparse(node.value)
             for node in self.walk()
             if isinstance(node, ast.Attribute)
-            and node.attr == "parameters"
+            and node.attr == attribute
             and isinstance(node.value, (ast.Name, ast.Attribute))
         )
 

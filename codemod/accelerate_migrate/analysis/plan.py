@@ -11,6 +11,7 @@ from accelerate_migrate.analysis import evaluation
 from accelerate_migrate.analysis.devices import DeviceDefinition, find_definitions
 from accelerate_migrate.analysis.evaluation import Evaluations
 from accelerate_migrate.analysis.groups import Group, check_aliases, group_homes
+from accelerate_migrate.analysis.handmade import check_gradients
 from accelerate_migrate.analysis.homes import Home, find_homes
 from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.phases import split_by_phase
@@ -105,6 +106,7 @@ def plan_training(training: Training) -> Plan | None:
         )
     if not training.models:
         raise Unclear("the model whose parameters the optimizer owns could not be found", training.steps[0])
+    check_gradients(training)
     evaluations = evaluation.decide(training)
     trained = training.models | training.optimizers | training.per_batch_schedulers
     homes = split_by_phase(training, find_homes(training, trained | (training.loaders - set(evaluations.whole))))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.expressions import Expressions
-from accelerate_migrate.analysis.frames import Frame
+from accelerate_migrate.analysis.frames import Arguments, Frame
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.settings import is_exec, overridden
 from accelerate_migrate.analysis.values import (
@@ -29,6 +29,7 @@ from accelerate_migrate.analysis.values import (
     Role,
     Value,
     element,
+    flatten,
     is_device,
     join,
     sequence,
@@ -74,24 +75,35 @@ class Statements(Expressions):
         return True
 
     def _as_models(self, target: ast.expr, made: ast.expr, result: Value, frame: Frame) -> Value:
-        """``_as_model``, for each element where a tuple is unpacked."""
+        """``_as_known``, for each element where a tuple is unpacked."""
         if not isinstance(target, ast.Tuple) or not any(
             ast.unparse(item) in frame.module.parameterised for item in target.elts
         ):
-            return self._as_model(target, made, result, frame)
+            return self._as_known(target, made, result, frame)
         return sequence(
-            self._as_model(item, made, element(result, index), frame) for index, item in enumerate(target.elts)
+            self._as_known(item, made, element(result, index), frame) for index, item in enumerate(target.elts)
         )
 
-    def _as_model(self, target: ast.expr, made: ast.expr, result: Value, frame: Frame) -> Value:
-        """An unknown call's result whose ``parameters()`` the file asks for is a model: nothing else has them."""
+    def _as_known(self, target: ast.expr, made: ast.expr, result: Value, frame: Frame) -> Value:
+        """An unknown call's result by what the file asks of it.
+
+        Only a model has ``parameters()``; what is made from parameters, steps and clears gradients is an optimizer.
+        """
         if not (isinstance(target, (ast.Name, ast.Attribute)) and isinstance(made, ast.Call)):
             return result
         if UNKNOWN not in result.atoms or any(isinstance(a, Parameters) for a in result):
             return result
-        if ast.unparse(target) not in frame.module.parameterised:
+        text, role = ast.unparse(target), None
+        given = Arguments([self.values.get(a, BOTTOM) for a in (*made.args, *(k.value for k in made.keywords))])
+        if text in frame.module.parameterised:
+            role = Role.MODEL
+        elif text in frame.module.stepped and any(isinstance(a, Parameters) for v in given.all() for a in flatten(v)):
+            role = Role.OPTIMIZER
+        if role is None:
             return result
-        site = self.site(Role.MODEL, made, frame, ast.unparse(made.func))
+        site = self.site(role, made, frame, ast.unparse(made.func))
+        if role is Role.OPTIMIZER:
+            self.constructed(site, given)
         return value(*(a for a in result if a is not UNKNOWN), Object(site))
 
     def _run_AnnAssign(self, node: ast.AnnAssign, frame: Frame) -> bool:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from accelerate_migrate.analysis.methods import root_sites
 from accelerate_migrate.analysis.modules import Files
+from accelerate_migrate.analysis.schedules import counts_steps, follows_a_metric
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import (
@@ -258,7 +259,7 @@ class Training:
 
     @cached_property
     def per_batch_schedulers(self) -> frozenset[Site]:
-        """The schedulers that are stepped once a batch, and nowhere once an epoch."""
+        """The schedulers to prepare: stepped once a batch, nowhere once an epoch, counted in batches of a loader."""
         batch: set[Site] = set()
         epoch: set[Site] = set()
         for call in self.scheduler_steps:
@@ -267,7 +268,8 @@ class Training:
                 batch |= sites
             else:
                 epoch |= sites
-        return frozenset(batch - epoch)
+        kept = {site for site in batch if follows_a_metric(site) or counts_steps(self, site)}
+        return frozenset(batch - epoch - kept)
 
 
 def is_accelerator(node: ast.expr) -> bool:

@@ -332,6 +332,10 @@ class Value:
         """The allocation sites of these roles among the alternatives."""
         return frozenset(a.site for a in self.atoms if isinstance(a, Object) and (not roles or a.site.role in roles))
 
+    def only_role(self, role: Role) -> bool:
+        """Whether every alternative (``None`` aside) is an object of this role, and there is one."""
+        return self.only(Object) and self.sites() == self.sites(role)
+
     def const(self) -> object:
         """The constant that this value is, or ``UNKNOWN``."""
         if len(self.atoms) == 1:
@@ -404,7 +408,8 @@ def element(one: Value, index: object = UNKNOWN) -> Value:
             if not isinstance(index, Unknown) and index in known:
                 results.append(known[index])
             else:
-                results.append(atom.rest if atom.rest else join([*known.values(), ANY]))
+                chosen = [] if atom.rest is None and known and all(map(_is_callable, known.values())) else [ANY]
+                results.append(atom.rest if atom.rest else join([*known.values(), *chosen]))
         elif isinstance(atom, (Tensor, Loaded)):
             results.append(value(atom))
         elif isinstance(atom, Batches):
@@ -415,6 +420,11 @@ def element(one: Value, index: object = UNKNOWN) -> Value:
         else:
             results.append(ANY)
     return join(results) if results else BOTTOM
+
+
+def _is_callable(one: Value) -> bool:
+    """Whether a value is a function or a class: a dict of these is a registry, and its other keys are errors."""
+    return bool(one.atoms) and all(isinstance(atom, (Library, FunctionRef, ClassRef)) for atom in one.atoms)
 
 
 _DEVICE_NAME = re.compile(r"(cuda|cpu|mps|xpu|npu|hpu)(:\d+)?")

@@ -93,7 +93,7 @@ def _set_up(context: Context, creation: Creation) -> None:
         and module.function(node) is creation.scope
         and ast.unparse(node) in read
     ]
-    context.ready[creation] = max(bound, default=0)
+    context.ready[creation] = max([context.ready.get(creation, 0), *bound])
 
 
 def _say_what_differs(context: Context, creation: Creation) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.reuse import repeated_backwards
 from accelerate_migrate.analysis.values import Number, Reduction, Role, Tensor
 from accelerate_migrate.rules.base import Context, Rule, short
 
@@ -19,6 +20,7 @@ def apply(context: Context) -> None:
             )
             continue
         _rewrite(context, call)
+    _name_repeated(context)
     for call in context.plan.training.foreign_backwards:
         context.manual(call, f"{short(call)} is not the backward of a loss tensor; left as it is")
 
@@ -32,7 +34,7 @@ def _rewrite(context: Context, call: ast.Call) -> None:
     arguments = ["{0}"]
     if _is_sum(context, loss):
         arguments = [f"{{0}} * {accelerator}.num_processes"]
-        context.review(
+        context.migrated(
             call,
             f"{short(call)} -> {accelerator}.backward(...): this loss is a sum over the batch; processes average their "
             "gradients, so it is multiplied by the number of processes to keep the gradient of the global batch",
@@ -45,12 +47,6 @@ def _rewrite(context: Context, call: ast.Call) -> None:
         )
     else:
         context.migrated(call, f"{short(call)} -> {accelerator}.backward({said})")
-    if any(k.arg == "retain_graph" for k in call.keywords) and context.plan.training.inside_loader_loop(call):
-        context.review(
-            call,
-            "the graph is kept for another backward: on several processes gradients of a second backward through the "
-            "same forward are not averaged; add the losses up, or run the forward again",
-        )
     names = ("gradient", "retain_graph", "create_graph", "inputs")
     for name, value in [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]:
         arguments.append(f"{name}={{{len(holes)}}}" if name else f"**{{{len(holes)}}}")
@@ -64,6 +60,19 @@ def _unscaled(context: Context, loss: ast.expr) -> ast.expr:
         if context.plan.value(loss.func.value).sites(Role.SCALER):
             return loss.args[0]
     return loss
+
+
+def _name_repeated(context: Context) -> None:
+    for call, models in repeated_backwards(context.plan.training, context.plan.prepared).items():
+        if context.is_gone(call):
+            continue
+        named = " and ".join(sorted({f"`{h.name}`" for h in context.plan.homes if h.sites & models}))
+        context.review(
+            call,
+            f"a second backward through one forward of {named or 'the model'}: on several processes these gradients "
+            "are not averaged, and the processes drift apart; add the losses up for one backward, or run the forward "
+            "again",
+        )
 
 
 def _is_sum(context: Context, loss: ast.expr) -> bool:
@@ -82,7 +91,8 @@ RULE = Rule(
     "multiplied by the number of processes, since processes average their gradients.",
     before="loss = criterion(model(x), y)\nloss.backward(retain_graph=True)",
     after="loss = criterion(model(x), y)\naccelerator.backward(loss, retain_graph=True)",
-    safety="Exact on one process. `torch.autograd.backward` and backward methods of classes are left and named.",
+    safety="Exact. A second backward through one forward of a model, whose gradients processes would not average, is "
+    "named for review. `torch.autograd.backward` and backward methods of classes are left and named.",
     apply=apply,
     order=40,
     essential=True,

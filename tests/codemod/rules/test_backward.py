@@ -41,6 +41,7 @@ def test_arguments_keep_their_meaning_by_name() -> None:
         -    loss.backward(None, True)
         +    accelerator.backward(loss, gradient=None, retain_graph=True)
         -    loss.backward(create_graph=True, **options)
+        !    AM130 review: a second backward through one forward of `model`
         +    accelerator.backward(loss, create_graph=True, **options)
              optimizer.step()
         """,
@@ -54,7 +55,7 @@ def test_a_loss_summed_over_the_batch_is_multiplied_since_processes_average() ->
          for x, y in loader:
              loss = F.cross_entropy(model(x), y, reduction="sum")
         -    loss.backward()
-        !    AM130 review: this loss is a sum over the batch
+        !    AM130 migrated: this loss is a sum over the batch
         +    accelerator.backward(loss * accelerator.num_processes)
              optimizer.step()
         """,
@@ -173,7 +174,7 @@ def test_a_script_of_another_framework_is_left() -> None:
     """)
 
 
-def test_a_graph_that_is_kept_for_a_second_backward_is_for_review() -> None:
+def test_a_second_backward_through_one_forward_is_for_review() -> None:
     check_migrated(
         PREPARED,
         """
@@ -181,10 +182,140 @@ def test_a_graph_that_is_kept_for_a_second_backward_is_for_review() -> None:
              out = model(x)
              loss = F.cross_entropy(out, y)
         -    loss.backward(retain_graph=True)
-        !    AM130 review: gradients of a second backward through the same forward are not averaged
         +    accelerator.backward(loss, retain_graph=True)
         -    out.pow(2).mean().backward()
+        !    AM130 review: a second backward through one forward of `model`
         +    accelerator.backward(out.pow(2).mean())
              optimizer.step()
+        """,
+    )
+
+
+def test_a_kept_graph_is_fine_where_each_backward_has_its_forward() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward(retain_graph=True)
+        +    accelerator.backward(loss, retain_graph=True)
+             again = F.cross_entropy(model(-x), y)
+        -    again.backward()
+        +    accelerator.backward(again)
+             optimizer.step()
+        """,
+    )
+
+
+def test_losses_that_are_added_up_take_one_backward() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             out = model(x)
+             losses = [F.cross_entropy(out, y), out.pow(2).mean()]
+        -    sum(losses).backward()
+        +    accelerator.backward(sum(losses))
+             optimizer.step()
+        """,
+    )
+
+
+def test_two_forwards_ahead_of_two_backwards_are_one_too_few() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             real, fake = model(x), model(-x)
+        -    real.mean().backward()
+        -    (
+        !    AM130 review: add the losses up for one backward
+        -        1 - fake
+        -    ).mean().backward()
+        +    accelerator.backward(real.mean())
+        +    accelerator.backward((
+        +        1 - fake
+        +    ).mean())
+             optimizer.step()
+        """,
+    )
+
+
+def test_branches_that_exclude_each_other_do_not_repeat() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             out = model(x)
+             if x.sum() > 0:
+        -        F.cross_entropy(out, y).backward()
+        +        accelerator.backward(F.cross_entropy(out, y))
+             else:
+        -        out.mean().backward()
+        +        accelerator.backward(out.mean())
+             optimizer.step()
+        """,
+    )
+
+
+def test_adversaries_that_detach_between_them_do_not_repeat() -> None:
+    check_migrated(
+        """
+         import torch
+        +from accelerate_runtime import Accelerator
+         from torch import nn
+         from torch.utils.data import DataLoader
+
+        +accelerator = Accelerator()
+        +
+         G, D = nn.Linear(8, 8), nn.Linear(8, 1)
+         opt_g = torch.optim.Adam(G.parameters())
+         opt_d = torch.optim.Adam(D.parameters())
+         loader = DataLoader(torch.randn(64, 8), batch_size=16)
+        +G, D, opt_g, opt_d, loader = accelerator.prepare(G, D, opt_g, opt_d, loader)
+         for real in loader:
+             opt_d.zero_grad()
+        -    D(real).mean().backward()
+        +    accelerator.backward(D(real).mean())
+             fake = G(torch.randn_like(real))
+        -    D(fake.detach()).mean().backward()
+        +    accelerator.backward(D(fake.detach()).mean())
+             opt_d.step()
+             opt_g.zero_grad()
+        -    D(fake).mean().backward()
+        +    accelerator.backward(D(fake).mean())
+             opt_g.step()
+        """,
+    )
+
+
+def test_a_gradient_that_starts_the_backward_goes_by_name() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         minus = torch.tensor(-1.0)
+         for x, y in loader:
+             optimizer.zero_grad()
+             score = model(x).mean()
+        -    score.backward(minus)
+        +    accelerator.backward(score, gradient=minus)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_closure_runs_its_backward_through_the_accelerator() -> None:
+    check_migrated(
+        PREPARED.replace("SGD(model.parameters(), lr=0.1)", "LBFGS(model.parameters())"),
+        """
+         for x, y in loader:
+             def closure():
+                 optimizer.zero_grad()
+                 loss = F.cross_entropy(model(x), y)
+        -        loss.backward()
+        +        accelerator.backward(loss)
+                 return loss
+
+             optimizer.step(closure)
         """,
     )

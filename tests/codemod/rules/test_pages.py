@@ -111,6 +111,7 @@ PAGES = {
         IMPORTS + MODEL + "criterion = nn.CrossEntropyLoss()\nfeatures, adj, labels, train = args.data\n",
         "optimizer.step()\n",
     ),
+    "accumulation": Around(IMPORTS + MODEL + DATA + "criterion = nn.CrossEntropyLoss()\n"),
     "cuda-calls": Around(IMPORTS, MODEL + DATA + EPOCH),
     "cuda-demands": Around(IMPORTS, MODEL + DATA + EPOCH),
     "visible-devices": Around(IMPORTS, MODEL + DATA + EPOCH),

@@ -229,19 +229,21 @@ def test_a_model_kept_in_a_container_is_refused() -> None:
     )
 
 
-def test_an_optimizer_that_is_made_under_a_condition_is_refused() -> None:
+def test_a_model_that_is_made_under_a_condition_is_refused() -> None:
     check_refused(
         """
          import sys
          import torch
          from torch import nn
+         from torch.utils.data import DataLoader
 
-         model = nn.Linear(8, 3)
-         if "--adam" in sys.argv:
-             optimizer = torch.optim.Adam(model.parameters())
-        !    AM900 refused: `optimizer` is made under a condition only
-         model(torch.ones(8)).sum().backward()
-         if "--adam" in sys.argv:
+         loader = DataLoader(torch.randn(96, 8), batch_size=32)
+         if "--model" in sys.argv:
+             model = nn.Linear(8, 3)
+        !    AM900 refused: `model` is made under a condition only
+         optimizer = torch.optim.Adam(model.parameters())
+         for x in loader:
+             model(x).sum().backward()
              optimizer.step()
         """
     )
@@ -305,5 +307,58 @@ def test_two_loaders_drawn_in_step_are_both_prepared() -> None:
         +    loss = F.cross_entropy(model(x + z), y)
         +    accelerator.backward(loss)
              optimizer.step()
+        """,
+    )
+
+
+def test_an_optimizer_is_prepared_before_what_wraps_it() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+         class Warmup:
+             def __init__(self, optimizer):
+                 self.optimizer = optimizer
+
+             def step_and_update(self):
+                 self.optimizer.step()
+                 self.optimizer.zero_grad()
+
+
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         warmup = Warmup(optimizer)
+         for x, y in loader:
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             warmup.step_and_update()
+        """,
+    )
+
+
+def test_an_optimizer_that_a_flag_turns_off_is_prepared_where_it_is_made() -> None:
+    check_migrated(
+        IMPORTS.replace("     import torch\n", "     import sys\n\n     import torch\n", 1),
+        """
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, loader = accelerator.prepare(model, loader)
+         if "--sgd" in sys.argv:
+             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        +    optimizer = accelerator.prepare(optimizer)
+         for x, y in loader:
+             model.zero_grad()
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             if "--sgd" in sys.argv:
+                 optimizer.step()
+             else:
+                 for p in model.parameters():
+                     p.data.add_(p.grad, alpha=-0.1)
         """,
     )
