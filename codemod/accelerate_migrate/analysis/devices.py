@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from accelerate_migrate.analysis.scopes import assigned_targets
+from accelerate_migrate.analysis.scopes import argument_for, assigned_targets, binding_scope, parameters
 from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Availability, Const, DeviceValue, Value, is_device
@@ -151,12 +151,12 @@ def _has_other_target(definition: DeviceDefinition, found: list[DeviceDefinition
     return any(other.targets != definition.targets for other in found)
 
 
-def guarded_choice(training: Training, nodes: Iterable[ast.AST]) -> tuple[str | None, int]:
+def guarded_choice(training: Training, scope: ast.AST) -> tuple[str | None, int]:
     """The ``cpu=`` of a script without a device variable, that moves under ``if use_cuda:``, and the test's line.
 
-    ``nodes`` are those that may say so.
+    What the test reads must have its meaning in ``scope`` as well.
     """
-    nodes = list(nodes)
+    nodes = [n for n in training.module.walk(training.module.root(scope)) if _means_the_same(training, n, scope)]
     for node in nodes:
         if isinstance(node, (ast.If, ast.IfExp)) and is_device_flag(training, node.test):
             body = node.body if isinstance(node.body, list) else [node.body]
@@ -166,6 +166,42 @@ def guarded_choice(training: Training, nodes: Iterable[ast.AST]) -> tuple[str | 
         if isinstance(node, (ast.Attribute, ast.Name)) and is_device_argument(training, node):
             return f'{ast.unparse(node)} == "cpu"', node.lineno
     return None, 0
+
+
+def _means_the_same(training: Training, node: ast.AST, scope: ast.AST) -> bool:
+    """Whether what a test (or a device argument) reads is there in ``scope``, under the same names."""
+    if isinstance(node, (ast.If, ast.IfExp)):
+        node = node.test
+    elif not isinstance(node, (ast.Attribute, ast.Name)):
+        return False
+    module = training.module
+    for name in ast.walk(node):
+        if not isinstance(name, ast.Name):
+            continue
+        if name.id == "self":
+            owner = module.class_of(scope)
+            if owner is None or module.class_of(module.function(name)) is not owner:
+                return False
+        elif not _is_seen_in(training, name, scope, set()):
+            return False
+    return True
+
+
+def _is_seen_in(training: Training, name: ast.Name, scope: ast.AST, seen: set[ast.AST]) -> bool:
+    """Whether a name is bound in ``scope`` or its file, or is a parameter that is only given a name like that."""
+    bound = binding_scope(training.module, training.store, name)
+    if bound in (scope, training.module.root(scope)):
+        return True
+    if not isinstance(bound, (ast.FunctionDef, ast.AsyncFunctionDef)) or bound in seen:
+        return False
+    seen.add(bound)
+    if name.id not in {parameter.arg for parameter in parameters(bound)}:
+        return False
+    given = [argument_for(call, bound, name.id) for call in training.store.callers.get(bound, ())]
+    return bool(given) and all(
+        isinstance(argument, ast.Name) and argument.id == name.id and _is_seen_in(training, argument, scope, seen)
+        for argument in given
+    )
 
 
 def is_device_argument(training: Training, node: ast.Attribute | ast.Name) -> bool:

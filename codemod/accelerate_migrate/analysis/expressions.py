@@ -78,10 +78,16 @@ class Expressions(Calls):
 
     def _attribute_of(self, atom: Atom, name: str, node: ast.Attribute | None, frame: Frame) -> Value:
         if isinstance(atom, ModuleRef):
-            module = atom.module
-            return self.stored(module.tree, name) or ANY
+            known = self.stored(atom.module.tree, name)
+            if known is None and atom.module.path.endswith("__init__.py"):
+                inner = self.program.find(name, atom.module, level=1)
+                return value(ModuleRef(inner)) if inner is not None else ANY
+            return known or ANY
         if isinstance(atom, Library):
-            return value(Library(canonical(f"{atom.name}.{name}")))
+            dotted = f"{atom.name}.{name}"
+            if dotted in self.imported:
+                return value(ModuleRef(self.imported[dotted]))
+            return value(Library(canonical(dotted)))
         if isinstance(atom, Object):
             return self._object_attribute(atom, name, frame)
         if isinstance(atom, Tensor):

@@ -6,8 +6,7 @@ import ast
 import copy
 
 from accelerate_migrate.analysis.devices import availability, negated
-from accelerate_migrate.analysis.placement import argument_for
-from accelerate_migrate.analysis.scopes import parameters
+from accelerate_migrate.analysis.scopes import argument_for, parameters
 from accelerate_migrate.analysis.store import BUILTINS
 from accelerate_migrate.analysis.training import Training
 

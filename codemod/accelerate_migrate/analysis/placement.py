@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -11,7 +10,7 @@ from itertools import groupby
 from accelerate_migrate.analysis.devices import DeviceDefinition, branch_choice, guarded_choice
 from accelerate_migrate.analysis.groups import Group
 from accelerate_migrate.analysis.modules import Files, Module
-from accelerate_migrate.analysis.scopes import is_decorated, parameters
+from accelerate_migrate.analysis.scopes import argument_for, is_decorated, parameters
 from accelerate_migrate.analysis.settings import last_override
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
@@ -354,16 +353,7 @@ def _creation(training: Training, scope: ast.AST, groups: list[Group], definitio
         return Creation(training, scope, certain[0], certain[0].cpu, certain[0].statement.lineno)
     if own:
         return Creation(training, scope, None, *branch_choice(training, own[0]))
-    return Creation(training, scope, None, *guarded_choice(training, _nodes_around(training, scope)))
-
-
-def _nodes_around(training: Training, scope: ast.AST) -> Iterable[ast.AST]:
-    """What runs in the file of a scope, and in the functions elsewhere that the scope leads to."""
-    root = training.module.root(scope)
-    yield from training.module.walk(root)
-    for node in training.reached(list(getattr(scope, "body", []))):
-        if training.module.root(node) is not root:
-            yield node
+    return Creation(training, scope, None, *guarded_choice(training, scope))
 
 
 def _runs_before(training: Training, definition: DeviceDefinition, groups: list[Group]) -> bool:
@@ -425,22 +415,6 @@ def _is_parameter(training: Training, node: ast.Name) -> bool:
     return node.id in {parameter.arg for parameter in parameters(function)}
 
 
-def argument_for(call: ast.Call, function: ast.AST, name: str) -> ast.expr | None:
-    """The argument of a call that becomes this parameter of the function, or ``None``."""
-    assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return keyword.value
-    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-    if (function.name == "__init__" or names[:1] == ["self"]) and not passes_self(call):
-        names = names[1:]  # the object itself is not among the arguments
-    if name in names and not any(isinstance(a, ast.Starred) for a in call.args):
-        index = names.index(name)
-        if index < len(call.args):
-            return call.args[index]
-    return None
-
-
 def _end_of_imports(tree: ast.Module) -> int:
     """The last line of the run of imports that brings torch (else of the first run): ours is put among them."""
     runs = [list(run) for of_imports, run in groupby(tree.body, _is_import) if of_imports]
@@ -450,15 +424,6 @@ def _end_of_imports(tree: ast.Module) -> int:
 
 def _is_import(statement: ast.stmt) -> bool:
     return isinstance(statement, (ast.Import, ast.ImportFrom))
-
-
-def passes_self(call: ast.Call) -> bool:
-    """Whether this is ``Base.__init__(self, ...)``."""
-    return (
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr == "__init__"
-        and not (isinstance(call.func.value, ast.Call))
-    )
 
 
 def _name_taken(module: Module) -> ast.AST | None:

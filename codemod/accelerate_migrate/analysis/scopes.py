@@ -69,6 +69,31 @@ def is_decorated(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, 
     return any(isinstance(d, ast.Name) and d.id == decorator for d in decorators)
 
 
+def argument_for(call: ast.Call, function: ast.AST, name: str) -> ast.expr | None:
+    """The argument of a call that becomes this parameter of the function, or ``None``."""
+    assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if (function.name == "__init__" or names[:1] == ["self"]) and not passes_self(call):
+        names = names[1:]  # the object itself is not among the arguments
+    if name in names and not any(isinstance(a, ast.Starred) for a in call.args):
+        index = names.index(name)
+        if index < len(call.args):
+            return call.args[index]
+    return None
+
+
+def passes_self(call: ast.Call) -> bool:
+    """Whether this is ``Base.__init__(self, ...)``."""
+    return (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "__init__"
+        and not (isinstance(call.func.value, ast.Call))
+    )
+
+
 def assigned_targets(statement: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[ast.expr]:
     """The targets of an assignment of any kind."""
     return statement.targets if isinstance(statement, ast.Assign) else [statement.target]

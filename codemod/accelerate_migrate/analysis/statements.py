@@ -252,6 +252,10 @@ class Statements(Expressions):
         for alias in node.names:
             name = alias.name if alias.asname else alias.name.split(".")[0]
             found = self.program.find(name, frame.module)
+            inner = self.program.find(alias.name, frame.module) if name != alias.name else None
+            if inner is not None:
+                self.enter_module(inner)
+                self.imported[alias.name] = inner
             if found is not None and found.path != frame.module.path:
                 self.enter_module(found)
                 self.bind(alias.asname or name, value(ModuleRef(found)), frame)

@@ -42,6 +42,7 @@ class Store:
         self.exported: dict[Module, set[str]] = defaultdict(
             set
         )  # names that other files take from a module; "*" for all
+        self.imported: dict[str, Module] = {}  # files in folders that are no packages, by the name they are imported by
         self._names: dict[Scope, Names] = {}
         self._stored: dict[tuple[Scope, str], Value] = {}
         self._globals_written: dict[Module, set[str]] = defaultdict(set)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.placement import NAME, Creation, Placement, passes_self
+from accelerate_migrate.analysis.placement import NAME, Creation, Placement
+from accelerate_migrate.analysis.scopes import passes_self
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import Origin, Tensor
 from accelerate_migrate.edits import (

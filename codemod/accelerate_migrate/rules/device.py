@@ -6,8 +6,8 @@ import ast
 from functools import partial
 
 from accelerate_migrate.analysis.devices import DeviceDefinition, is_device_argument, is_type_choice, spelled_kinds
-from accelerate_migrate.analysis.placement import NAME, argument_for
-from accelerate_migrate.analysis.scopes import binding_scope, parameters
+from accelerate_migrate.analysis.placement import NAME
+from accelerate_migrate.analysis.scopes import argument_for, binding_scope, parameters
 from accelerate_migrate.analysis.values import Library, is_device, is_index
 from accelerate_migrate.edits import RenameKeyword, ReplaceStatement
 from accelerate_migrate.rules.base import Context, Rule, short

@@ -7,8 +7,8 @@ from collections import defaultdict
 from itertools import pairwise
 
 from accelerate_migrate.analysis.library import CLIPPERS
-from accelerate_migrate.analysis.placement import argument_for, escapes
-from accelerate_migrate.analysis.scopes import parameters
+from accelerate_migrate.analysis.placement import escapes
+from accelerate_migrate.analysis.scopes import argument_for, parameters
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import Role
 from accelerate_migrate.edits import RemoveArgument, RemoveParameter, Wrap

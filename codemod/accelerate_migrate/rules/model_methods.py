@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.library import PASSED_ON
-from accelerate_migrate.analysis.placement import argument_for
-from accelerate_migrate.analysis.scopes import parameters
+from accelerate_migrate.analysis.scopes import argument_for, parameters
 from accelerate_migrate.analysis.values import UNKNOWN, FunctionRef, Role, Tensor, flatten
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import without_module
