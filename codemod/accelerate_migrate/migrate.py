@@ -81,7 +81,7 @@ class _Component:
     def _migrate(self, scripts: Mapping[Module, Script], options: Options) -> None:
         trains = any(b".backward" in script.data for script in scripts.values())
         store = Interpreter(Program(scripts) if trains else Program(scripts, steps=0))
-        store.run()
+        store.run() if trains else store.run(rounds=1)
         everything = store.program.all()
         files = Files(everything, scripts)
         skipped = {module: suppress.skipped_lines(script.data) for module, script in scripts.items()}

@@ -106,7 +106,7 @@ class Calls(Store):
             elif isinstance(atom, Library):
                 results.append(self.call_library(atom.name, node, given, frame))
             elif isinstance(atom, Object):
-                results.append(self.call_object(atom, node, given))
+                results.append(self.call_object(atom, node, given, frame))
             elif isinstance(atom, Bound):
                 results.append(call_method(self, atom, node, given, frame))
             elif atom is UNKNOWN:
@@ -117,7 +117,7 @@ class Calls(Store):
 
     # ---- objects that are called
 
-    def call_object(self, atom: Object, node: ast.Call, given: Arguments) -> Value:
+    def call_object(self, atom: Object, node: ast.Call, given: Arguments, frame: Frame) -> Value:
         """What calling a model, a loss or another object returns."""
         details = self.details[atom.site]
         if atom.site.role is Role.LOSS:
@@ -128,10 +128,10 @@ class Calls(Store):
             forward = self.class_attribute(details.class_def, wanted)
         results = []
         for defined in forward.of(FunctionRef):
-            if atom.site.role is Role.MODEL and not defined.module.editable:
-                continue  # a neighbour's model: what goes in row by row comes out row by row
             ref = FunctionRef(defined.node, defined.module, value(atom))
             self.note_call(node, ref)
+            if atom.site.role is Role.MODEL and defined.module is not frame.module:
+                continue  # another file's model: what goes in row by row comes out row by row
             results.append(self.call_function(ref, given))
         if atom.site.role is not Role.MODEL:
             return join(results) if results else ANY

@@ -47,9 +47,9 @@ class Interpreter(Statements):
         self._running: set[Module] = set()
         self._done: set[Module] = set()
 
-    def run(self) -> None:
-        """Interpret the whole program to a fixpoint."""
-        for _ in range(MAX_ROUNDS):
+    def run(self, rounds: int = MAX_ROUNDS) -> None:
+        """Interpret the whole program to a fixpoint, or for as many rounds as are allowed."""
+        for _ in range(rounds):
             self.start_round()
             self._memo.clear()
             self._contexts.clear()
@@ -99,6 +99,18 @@ class Interpreter(Statements):
     def _derives(self, ref: ClassRef | None, node: ast.ClassDef) -> bool:
         bases = self.base_classes(ref) if ref is not None else []
         return any(isinstance(base, ClassRef) and base.node is node for base in bases)
+
+    def _is_in_model(self, frame: Frame) -> bool:
+        """Whether a method of a model is running: what it makes are parts of the model."""
+        owner = frame.module.class_of(frame.scope)
+        return owner is not None and self.class_role(ClassRef(owner, frame.module)) is Role.MODEL
+
+    def _part(self, ref: ClassRef, node: ast.Call) -> Site:
+        """One site for all parts of models that are made of a class: they need not be told apart."""
+        site = Site(Role.MODEL, ref.module.path, ref.node.lineno, ref.node.col_offset, ref.node.name)
+        self.details[site].class_def = ref
+        self.details[site].nodes.add(node)
+        return site
 
     # ---- functions
 
@@ -181,7 +193,10 @@ class Interpreter(Statements):
     def construct(self, ref: ClassRef, node: ast.Call, frame: Frame, arguments: Arguments) -> Value:
         """The value of calling a class of the program: an object of the role its bases give it."""
         role = self.class_role(ref) or Role.INSTANCE
-        site = self.site(role, node, frame, ref.node.name, ref)
+        if role is Role.MODEL and self._is_in_model(frame):
+            site = self._part(ref, node)
+        else:
+            site = self.site(role, node, frame, ref.node.name, ref)
         self.constructed(site, arguments)
         initialiser = self.class_attribute(ref, "__init__")
         owner = value(Object(site))

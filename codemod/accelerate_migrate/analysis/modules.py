@@ -191,6 +191,11 @@ class Files(Tree):
         module = self.module_of(node)
         return module.walk(node) if module is not None else ast.walk(node)
 
+    def everywhere(self) -> Iterator[ast.AST]:
+        """Every node of every file, those that are only read included."""
+        for module in self._by_tree.values():
+            yield from module.walk()
+
     def module_of(self, node: ast.AST) -> Module | None:
         """The file that holds this node, or ``None`` for a node of another program."""
         top = next(reversed([node, *self.ancestors(node)]))

@@ -320,15 +320,20 @@ def _scopes(training: Training, groups: list[Group], definitions: list[DeviceDef
             common = common_caller(training, [shared, top])
             assert common is not None
             merged[merged.index(shared)] = common
-    return list(dict.fromkeys(_with_definitions(training, scope, definitions) for scope in merged))
+    return list(dict.fromkeys(found for scope in merged for found in _with_definitions(training, scope, definitions)))
 
 
-def _with_definitions(training: Training, scope: ast.AST, definitions: list[DeviceDefinition]) -> ast.AST:
-    """The file itself where it chooses the device at its top and runs the set-up: that is where the script does it."""
+def _with_definitions(training: Training, scope: ast.AST, definitions: list[DeviceDefinition]) -> list[ast.AST]:
+    """Where the device is chosen, if that leads to the set-up: there the script starts to set itself up."""
     root = training.module.root(scope)
     if any(d.scope is root for d in definitions) and scope in training.called_from(root):
-        return root
-    return scope
+        return [root]
+    callers = training.callers_of(scope)[1:]
+    choosing = [above for above in callers if any(d.scope is above for d in definitions)]
+    outermost = [one for one in choosing if not any(one in training.called_from(o) for o in choosing if o is not one)]
+    if outermost and Placement(training, [Creation(training, one, None) for one in outermost]).reaches(scope):
+        return outermost
+    return [scope]
 
 
 def common_caller(training: Training, scopes: list[ast.AST]) -> ast.AST | None:

@@ -96,14 +96,25 @@ def _loads(context: Context, target: ast.expr) -> list[ast.AST]:
     if isinstance(target, ast.Name):
         root = module.root(target)
         return [n for n in loads if isinstance(n, ast.Name) and n.id == target.id and module.root(n) is root]
-    if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)) or target.value.id == "self":
+    if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)):
         return []
+    if target.value.id == "self":
+        return _loads_of_field(context, target)
     owner = target.value.id
     if any(
         isinstance(n, ast.Name) and n.id == owner and not isinstance(module.parents[n], ast.Attribute) for n in loads
     ):
         return []
     return [n for n in loads if isinstance(n, ast.Attribute) and ast.unparse(n) == ast.unparse(target)]
+
+
+def _loads_of_field(context: Context, target: ast.Attribute) -> list[ast.AST]:
+    """The reads of ``self.device`` where the class keeps the accelerator, of which every user is known."""
+    module = context.plan.module
+    if module.class_of(module.function(target)) not in context.plan.placement.carriers:
+        return []
+    everywhere = [n for n in module.everywhere() if isinstance(n, ast.Attribute) and n.attr == target.attr]
+    return [n for n in everywhere if isinstance(n.ctx, ast.Load)]
 
 
 RULE = Rule(
