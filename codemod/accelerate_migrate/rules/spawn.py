@@ -60,7 +60,7 @@ def _read(context: Context, call: ast.Call) -> _Spawned:
     ):
         raise Unclear("what is passed to the spawned function is not written out here", call)
     assert worker is not None
-    return _Spawned(found[0].node, worker, arguments)
+    return _Spawned(function, worker, arguments)
 
 
 def _spawn(context: Context, call: ast.Call) -> None:
