@@ -132,7 +132,24 @@ class ParallelFacts:
         if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
             return False
         made = self.wrapped(statement)
-        return made is not None and ast.unparse(made) == ast.unparse(statement.targets[0])
+        if made is None:
+            return False
+        target, inner = ast.unparse(statement.targets[0]), ast.unparse(made)
+        return target == inner or self._holds_already(statement, target, inner)
+
+    def _holds_already(self, statement: ast.Assign, target: str, inner: str) -> bool:
+        """Whether a statement above in the same block gave a target what is wrapped: ``self.net = net.to(rank)``."""
+        block = self.training.module.block(statement)
+        for other in block[: block.index(statement)]:
+            if isinstance(other, ast.Assign) and ast.unparse(other.targets[0]) == target:
+                made = other.value
+                while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute):
+                    if made.func.attr not in ("cuda", "to"):
+                        break
+                    made = made.func.value
+                if ast.unparse(made) == inner:
+                    return True
+        return False
 
     def wrapped(self, statement: ast.Assign) -> ast.expr | None:
         """What ``… = DDP(model.cuda(), …)`` wraps, ``None`` where it does not or does more."""

@@ -99,6 +99,14 @@ def _wrapper(context: Context, call: ast.Call, model: ast.expr, sites: Iterable[
     plan = context.plan
     if isinstance(model, ast.Name) and model.id in plan.parallel.bare:
         return None
+    sites = frozenset(sites)
+    saved = [
+        func.value
+        for other, func in method_calls(plan, "state_dict")
+        if not other.args and plan.value(func.value).sites(Role.MODEL) & sites
+    ]
+    if saved and all(without_module(one) is not one for one in saved):
+        return None  # it was saved without its wrapper
     function = plan.module.function(call)
     for site in sites:
         for wrapper in sorted(plan.store.details[site].wrappers, key=lambda node: node.lineno):

@@ -46,11 +46,8 @@ def _read(context: Context, call: ast.Call) -> _Spawned:
     given = keyword(call, "args")
     passed = given.value if given is not None else call.args[1] if len(call.args) > 1 else None
     found = context.plan.value(worker).of(FunctionRef) if worker is not None else []
-    if (
-        len(found) != 1
-        or not isinstance(found[0].node, ast.FunctionDef)
-        or not context.plan.module.is_active(found[0].node)
-    ):
+    function = found[0].node if len(found) == 1 else None
+    if not isinstance(function, ast.FunctionDef) or not context.plan.module.is_active(function):
         raise Unclear("what is spawned here is no function of this file", call)
     arguments: list[ast.expr] = []
     if isinstance(passed, (ast.Tuple, ast.List)):

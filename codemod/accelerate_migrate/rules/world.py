@@ -44,7 +44,9 @@ def _ask(context: Context, node: ast.expr) -> None:
 
 
 def _is_passed(context: Context, node: ast.expr) -> bool:
-    """Whether this reads a parameter that stays: what is passed for it is asked of the accelerator."""
+    """Whether this reads a parameter or attribute that stays: what is stored there is asked of the accelerator."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return True
     if not isinstance(node, ast.Name):
         return False
     for function in context.plan.module.ancestors(node):
