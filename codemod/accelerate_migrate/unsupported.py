@@ -6,14 +6,13 @@ import ast
 
 from accelerate_migrate.analysis.library import foreign, is_cuda_tensor_type, is_understood_precision
 from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.parallel_library import is_parallel
 from accelerate_migrate.analysis.settings import opaque_exec
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import BOTTOM, Library
 from accelerate_migrate.codes import UNSUPPORTED
 from accelerate_migrate.findings import Finding, Severity
-
-_ASKS_ONLY = frozenset({"torch.distributed.is_available", "torch.distributed.is_initialized"})
 
 
 def check(module: Module, store: Store) -> None:
@@ -22,9 +21,9 @@ def check(module: Module, store: Store) -> None:
         if not isinstance(node, ast.Call):
             continue
         for atom in store.values.get(node.func, BOTTOM):
-            if isinstance(atom, Library) and atom.name not in _ASKS_ONLY and not is_understood_precision(atom.name):
+            if isinstance(atom, Library) and not is_understood_precision(atom.name):
                 what = foreign(atom.name)
-                if what is not None:
+                if what is not None and not is_parallel(atom.name):
                     raise Unclear(f"this script uses {what}, which this version does not migrate", node)
     opaque = opaque_exec(module, store)
     if opaque is not None:

@@ -8,21 +8,8 @@ from support.migration import check_refused, check_unchanged
 
 MACHINERY = [
     ("import torch.cuda.amp as amp", "amp.common.amp_definitely_not_available()", "torch.cuda.amp"),
-    ("import torch.distributed as dist", 'dist.init_process_group("nccl")', "torch.distributed"),
-    (
-        "from torch.nn.parallel import DistributedDataParallel as DDP",
-        "model = DDP(model)",
-        "DistributedDataParallel",
-    ),
-    (
-        "from torch.utils.data.distributed import DistributedSampler",
-        "sampler = DistributedSampler([])",
-        "DistributedSampler",
-    ),
     ("from apex import amp", "amp.load_state_dict({})", "apex"),
     ("from apex.fp16_utils import FP16_Optimizer", "optimizer = FP16_Optimizer(optimizer)", "apex"),
-    ("import horovod.torch as hvd", "hvd.init()", "horovod"),
-    ("import torch.multiprocessing as mp", "mp.spawn(print)", "torch.multiprocessing"),
     ("import torch_xla.core.xla_model as xm", "device = xm.xla_device()", "torch_xla"),
 ]
 TRAINS = """
@@ -39,6 +26,29 @@ def test_other_ways_to_train_in_parallel_or_mixed_precision(imports: str, use: s
         "import torch\nfrom torch import nn",
         imports,
         f" {use}\n!AM900 refused: this script uses {what}, which this version does not migrate",
+        TRAINS,
+    )
+
+
+BY_HAND = [
+    ("import torch.distributed.rpc as rpc", 'rpc.init_rpc("worker")', "trains over remote procedure calls"),
+    ("from torch.distributed.fsdp import fully_shard", "fully_shard(model)", "choose FSDP in the launch config"),
+    ("from torch.distributed.pipelining import pipeline", "pipeline(model)", "cuts its model into a pipeline by hand"),
+    ("from torch.distributed.device_mesh import init_device_mesh", 'init_device_mesh("cpu", (1,))', "a device mesh"),
+    ("from torch.distributed.algorithms.join import Join", "Join([model])", "trains on uneven inputs by Join"),
+    ("import torch.distributed as dist", "dist.send(torch.ones(1), dst=1)", "moves tensors between processes by hand"),
+    ("import horovod.torch as hvd", "hvd.elastic.run(print)", "lets its number of processes change"),
+    ("from encoding.parallel import DataParallelCriterion", "DataParallelCriterion(model)", "its loss on each GPU"),
+    ("import torch.multiprocessing as mp", "mp.Process(target=print)\n model.share_memory()", "in shared memory"),
+]
+
+
+@pytest.mark.parametrize(("imports", "use", "why"), BY_HAND, ids=[use.split("(")[0] for _, use, _ in BY_HAND])
+def test_ways_to_train_in_parallel_that_prepare_cannot_take_over(imports: str, use: str, why: str) -> None:
+    check_refused(
+        "import torch\nfrom torch import nn\n\nmodel = nn.Linear(8, 3)",
+        imports,
+        f" {use}\n!AM900 refused: {why}",
         TRAINS,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from abc import abstractmethod
 
-from accelerate_migrate.analysis import library, tensors
+from accelerate_migrate.analysis import library, processes, tensors
 from accelerate_migrate.analysis.frames import Arguments, Frame
 from accelerate_migrate.analysis.methods import call_method, owned_models
 from accelerate_migrate.analysis.store import Store
@@ -31,9 +31,11 @@ from accelerate_migrate.analysis.values import (
     Object,
     Origin,
     Parameters,
+    Process,
     Reduction,
     Role,
     Sequence_,
+    Share,
     Site,
     Tensor,
     Value,
@@ -150,6 +152,11 @@ class Calls(Store):
         """What a library function returns."""
         if name in library.WRAPPERS:
             return self._wrapped(name, node, given, frame)
+        spoken = processes.called(name, given.positional[0].const() if given.positional else None)
+        if spoken is not None:
+            return spoken
+        if name in library.SPAWNERS:
+            return self._spawned(given, frame)
         role = library.constructed_role(name)
         if role is not None:
             return self._constructed_by_library(role, name, node, given, frame)
@@ -219,6 +226,9 @@ class Calls(Store):
             return ANY
         if name == "copy.deepcopy":
             return ANY if inner.sites(Role.MODEL) else inner
+        if name in library.DISTRIBUTED_DATA_PARALLEL | library.DATA_PARALLEL:
+            for site in inner.sites(Role.MODEL):
+                self.details[site].wrappers.add(node)
         if name not in library.DATA_PARALLEL:
             return inner
         if inner.may_be_unknown():  # whatever it is, what DataParallel wraps is a model
@@ -226,6 +236,22 @@ class Calls(Store):
         for site in inner.sites(Role.MODEL):
             self.details[site].data_parallel = True
         return inner
+
+    def _spawned(self, given: Arguments, frame: Frame) -> Value:
+        """``mp.spawn(worker, args=(…))``: the worker is called with the number of its process in front.
+
+        Where the script calls the worker itself on one device, that call says what its arguments are.
+        """
+        worker, passed = given.get(0, "fn"), given.get(1, "args")
+        rank = value(Process(Share.RANK))
+        rest = next((list(a.items) for a in passed or BOTTOM if isinstance(a, Sequence_) and a.rest is None), None)
+        called = {n.func.id for n in frame.module.walk() if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        for atom in worker.of(FunctionRef) if worker is not None else []:
+            if getattr(atom.node, "name", "") in called:
+                continue
+            passed_on = [processes.one_each(one) for one in rest or []]
+            self.call_function(atom, Arguments([rank, *passed_on], unknown=rest is None and passed is not None))
+        return ANY
 
     def _constructed_by_library(self, role: Role, name: str, node: ast.Call, given: Arguments, frame: Frame) -> Value:
         site = self.site(role, node, frame, name)
@@ -276,6 +302,8 @@ class Calls(Store):
             return given.positional[1] if len(given.positional) > 1 else ANY
         if name == "map":
             return value(Sequence_((), self._mapped(given)))
+        if name in ("float", "int", "bool", "str") and processes.share(first) is not None:
+            return first
         if name in ("float", "int"):
             numbers = [a for a in first if isinstance(a, (Tensor, Number))]
             return value(*(Number(a.reduction, a.loaders, a.models) for a in numbers)) if numbers else value(Number())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from accelerate_migrate.analysis.scopes import argument_for, assigned_targets, binding_scope, parameters
@@ -65,9 +65,10 @@ def condition_as_cpu(training: Training, test: ast.expr) -> str | None:
 
 
 def _visible(training: Training, node: ast.expr) -> set[str]:
+    """The names that the functions around a node and the module bind."""
     module = training.module
-    scope = module.function(node)
-    return training.store.scope_names(module.root(node)).bound | training.store.scope_names(scope).bound
+    around = [a for a in module.ancestors(node) if isinstance(a, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return set().union(*(training.store.scope_names(scope).bound for scope in (module.root(node), *around)))
 
 
 def availability(one: Value) -> Availability | None:
@@ -120,14 +121,14 @@ def is_pure_move(statement: ast.stmt) -> bool:
     )
 
 
-def find_definitions(training: Training) -> list[DeviceDefinition]:
-    """The statements of the module that define its device, in order."""
+def find_definitions(training: Training, gone: Container[ast.stmt] = ()) -> list[DeviceDefinition]:
+    """The statements of the module that define its device, in order; those in ``gone`` do not count."""
     module = training.module
     found: list[DeviceDefinition] = []
     covered: set[ast.stmt] = set()
     for node in module.walk():
         if isinstance(node, ast.If) and node not in covered:
-            definition = _of_branches(training, node)
+            definition = _of_branches(training, node, gone)
             if definition is not None:
                 found.append(definition)
                 covered.update(n for n in ast.walk(node) if isinstance(n, ast.stmt))
@@ -262,9 +263,11 @@ def is_type_choice(training: Training, node: ast.expr) -> bool:
     return any(isinstance(n, (ast.Name, ast.Attribute)) and is_device(training.value(n)) for n in ast.walk(node.test))
 
 
-def _of_branches(training: Training, node: ast.If) -> DeviceDefinition | None:
+def _of_branches(training: Training, node: ast.If, gone: Container[ast.stmt]) -> DeviceDefinition | None:
     """An ``if`` chain in which every branch only assigns the device."""
-    branches = list(_branches(node))
+    branches = [(test, [s for s in body if s not in gone]) for test, body in _branches(node)]
+    if not all(body for _, body in branches):
+        return None
     if len(branches) < 2 or branches[-1][0] is not None:
         return None
     targets: set[str] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from accelerate_migrate.analysis import tensors
+from accelerate_migrate.analysis import processes, tensors
 from accelerate_migrate.analysis.calls import Calls
 from accelerate_migrate.analysis.frames import Frame
 from accelerate_migrate.analysis.library import canonical
@@ -31,9 +31,11 @@ from accelerate_migrate.analysis.values import (
     Number,
     Object,
     Parameters,
+    Process,
     Reduction,
     Role,
     Sequence_,
+    Share,
     Tensor,
     Value,
     element,
@@ -149,6 +151,8 @@ class Expressions(Calls):
                     self.expression(part, frame)
             return join(self._sliced(atom) for atom in owner)
         index = self.expression(node.slice, frame)
+        if processes.is_environment(owner):
+            return processes.from_environment(index.const()) or ANY
         results: list[Value] = []
         for atom in owner:
             if isinstance(atom, Bound) and atom.name == "shape":
@@ -207,6 +211,9 @@ class Expressions(Calls):
 
     def _eval_BoolOp(self, node: ast.BoolOp, frame: Frame) -> Value:
         parts = [self.expression(part, frame) for part in node.values]
+        spoken = processes.both(node.op, parts)
+        if spoken is not None:
+            return spoken
         available = [p for p in parts if any(isinstance(a, Availability) for a in p)]
         if available and isinstance(node.op, ast.And):
             rests = [a.rest for p in available for a in p if isinstance(a, Availability) and a.rest]
@@ -224,7 +231,7 @@ class Expressions(Calls):
             if isinstance(constant, (int, float)) and not isinstance(constant, bool):
                 return value(Const(-constant))
             return operand
-        return ANY
+        return (processes.opposite(operand) if isinstance(node.op, ast.Not) else None) or ANY
 
     def _eval_BinOp(self, node: ast.BinOp, frame: Frame) -> Value:
         left, right = self.expression(node.left, frame), self.expression(node.right, frame)
@@ -233,6 +240,9 @@ class Expressions(Calls):
         return self._binary(left, right, node.op)
 
     def _binary(self, left: Value, right: Value, operator: ast.operator) -> Value:
+        spoken = processes.computed(left, operator, right)
+        if spoken is not None:
+            return spoken
         parameters = [a for side in (left, right) for a in side if isinstance(a, Parameters)]
         if parameters and isinstance(operator, ast.Add):  # list(a.parameters()) + list(b.parameters())
             return value(Parameters(frozenset().union(*(a.models for a in parameters))))
@@ -257,6 +267,11 @@ class Expressions(Calls):
 
     def _eval_Compare(self, node: ast.Compare, frame: Frame) -> Value:
         parts = [self.expression(part, frame) for part in (node.left, *node.comparators)]
+        if processes.is_left_over(node, parts):
+            return value(Process(Share.NEVER))
+        spoken = processes.compared(parts[0], node.ops[0], parts[1]) if len(parts) == 2 else None
+        if spoken is not None:
+            return spoken
         tensor = tensors.combined(parts)
         return value(tensor) if tensor is not None else ANY
 

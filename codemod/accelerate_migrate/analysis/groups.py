@@ -219,8 +219,11 @@ def _anchor(module: Files, homes: list[Home]) -> ast.stmt:
 # ---- other names of what is prepared
 
 
-def check_aliases(training: Training, groups: list[Group]) -> None:
-    """Raise ``Unclear`` where another name keeps an object as it was before ``prepare``, and goes on using it."""
+def check_aliases(training: Training, groups: list[Group], known: frozenset[str] = frozenset()) -> None:
+    """Raise ``Unclear`` where another name keeps an object as it was before ``prepare``, and goes on using it.
+
+    ``known`` are names that a rule replaces, or that mean the object as it is.
+    """
     for node in training.module.walk():
         if not (isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store)):
             continue
@@ -230,7 +233,7 @@ def check_aliases(training: Training, groups: list[Group]) -> None:
         if not inside and not drawn:
             continue
         text = ast.unparse(node)
-        for group in groups:
+        for group in groups if text not in known else ():
             if not (inside | drawn) & group.sites or _is_home(training, group, node, text):
                 continue
             if _is_iterated_outside(training, group, node, inside):

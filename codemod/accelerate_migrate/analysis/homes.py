@@ -31,9 +31,13 @@ class Home:
     phase: int = 0  # how many trainings of the scope come before it
 
 
-def find_homes(training: Training, wanted: frozenset[Site]) -> list[Home]:
-    """The place that holds each wanted object. Raises ``Unclear`` where an object has none or several."""
-    places, doubtful = _places(training, wanted)
+def find_homes(training: Training, wanted: frozenset[Site], aliases: frozenset[str] = frozenset()) -> list[Home]:
+    """The place that holds each wanted object. Raises ``Unclear`` where an object has none or several.
+
+    ``aliases`` are names of a model beside its wrapper, or of the wrapper: they are no places of their own.
+    """
+    found, doubtful = _places(training, wanted)
+    places = [place for place in found if place.name not in aliases]
     homes = _chosen(training, _without_passing_names(training, places), wanted, doubtful)
     by_module = {module.tree: index for index, module in enumerate(training.module.active)}
     return sorted(

@@ -10,11 +10,16 @@ _FUNCTIONAL_LOSS = re.compile(r"torch\.nn\.functional\.(\w*loss|\w*cross_entropy
 # Models of transformers: GPT2LMHeadModel, BertForTokenClassification, AutoModelForCausalLM.from_pretrained
 _PRETRAINED = re.compile(r"\.[A-Z]\w*(Model|For[A-Z]\w*)(\.from_pretrained)?$|Model\w*\.from_pretrained$")
 _TENSOR_TYPE = re.compile(r"torch\.(cuda\.)?\w+Tensor")
+_DDP = "torch.nn.parallel.DistributedDataParallel"
 _ALIASES = (
     (re.compile(r"^torch\.nn\.modules\.\w+\."), "torch.nn."),
     (re.compile(r"^torch\.nn\.parallel\.data_parallel\.DataParallel$"), "torch.nn.DataParallel"),
     (re.compile(r"^torch\.nn\.parallel\.DataParallel$"), "torch.nn.DataParallel"),
     (re.compile(r"^torch\.nn\.parallel\.distributed\."), "torch.nn.parallel."),
+    (re.compile(r"^apex\.parallel\.(distributed\.)?DistributedDataParallel$"), _DDP),
+    (re.compile(r"^apex\.parallel\.convert_syncbn_model$"), "torch.nn.SyncBatchNorm.convert_sync_batchnorm"),
+    (re.compile(r"^torch\.distributed\.distributed_c10d\."), "torch.distributed."),
+    (re.compile(r"^torch\.multiprocessing\.spawn\.spawn$"), "torch.multiprocessing.spawn"),
     (re.compile(r"^torch\.utils\.data\.(dataloader|dataset|sampler|distributed)\."), "torch.utils.data."),
     (re.compile(r"^torch\.optim\.(adam|adamw|sgd|rmsprop|adagrad|adadelta|lbfgs|optimizer)\."), "torch.optim."),
     (re.compile(r"^torch\.autograd\.variable\."), "torch.autograd."),
@@ -29,8 +34,11 @@ _ALIASES = (
     (re.compile(r"^tqdm\.(auto|notebook|std|autonotebook)\."), "tqdm."),
 )
 DATA_PARALLEL = frozenset({"torch.nn.DataParallel"})
+DISTRIBUTED_DATA_PARALLEL = frozenset({_DDP})
+SPAWNERS = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "horovod.run"})
 WRAPPERS = DATA_PARALLEL | {
-    "torch.nn.parallel.DistributedDataParallel",
+    _DDP,
+    "horovod.torch.DistributedOptimizer",
     "torch.compile",
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
     "copy.deepcopy",

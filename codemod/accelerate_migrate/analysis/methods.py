@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from accelerate_migrate.analysis import library, tensors
+from accelerate_migrate.analysis import library, processes, tensors
 from accelerate_migrate.analysis.frames import Arguments, Frame
 from accelerate_migrate.analysis.values import (
     ANY,
@@ -24,6 +24,7 @@ from accelerate_migrate.analysis.values import (
     Object,
     Origin,
     Parameters,
+    Process,
     Role,
     Sequence_,
     Site,
@@ -95,26 +96,32 @@ def _call_on(calls: Calls, atom: Atom, method: Bound, node: ast.Call, given: Arg
     if name == "format" and names_cuda(value(atom)):  # "cuda:{}".format(n)
         return value(DeviceValue(is_string=True, kind="cuda"))
     if name == "add_argument":
-        _remember_device_flag(calls, given, frame)
+        _remember_flag(calls, given, frame)
     tensor = tensors.combined(given.all())
     if atom is UNKNOWN and tensor is not None and tensor.origin not in (Origin.FRESH, Origin.ARRAY):
         return value(Tensor(Origin.OTHER, loaders=tensor.loaders, models=tensor.models), UNKNOWN)
     return ANY
 
 
-def _remember_device_flag(calls: Calls, given: Arguments, frame: Frame) -> None:
+def _remember_flag(calls: Calls, given: Arguments, frame: Frame) -> None:
     """``add_argument("--device", default="cuda")``: whatever ``parse_args`` returns has a device under that name.
 
-    ``add_argument("--gpu", type=int)`` is the number of one.
+    ``add_argument("--gpu", type=int)`` is the number of one, and ``--local_rank`` that of the process on its machine.
     """
     numbered = value(Library("builtins.int")) == given.keywords.get("type")
+    for flag in (v.const() for v in given.positional):
+        known = processes.flag(flag)
+        if known is not None:
+            calls.remember_flag(frame.module, str(flag).lstrip("-").replace("-", "_"), value(Process(known)))
+            return
     if not is_device(given.keywords.get("default", BOTTOM)) and not numbered:
         return
     for flag in (v.const() for v in given.positional):
         if isinstance(flag, str) and flag.startswith("--"):
             name = flag.lstrip("-").replace("-", "_")
             if not numbered or _NUMBER_OF_DEVICE.fullmatch(name):
-                calls.remember_device_flag(frame.module, name, index=numbered)
+                device = value(DeviceValue(is_string=not numbered, index=numbered))
+                calls.remember_flag(frame.module, name, device)
 
 
 def _object_method(atom: Object, name: str) -> Value:

@@ -14,6 +14,7 @@ from accelerate_migrate.analysis.groups import Group, check_aliases, group_homes
 from accelerate_migrate.analysis.handmade import check_gradients
 from accelerate_migrate.analysis.homes import Home, find_homes
 from accelerate_migrate.analysis.modules import Files
+from accelerate_migrate.analysis.parallel import Parallel, find_parallel
 from accelerate_migrate.analysis.phases import split_by_phase
 from accelerate_migrate.analysis.placement import Placement, common_caller, place
 from accelerate_migrate.analysis.precision import Precision, find_precision
@@ -35,6 +36,7 @@ class Plan:
     homes: list[Home]
     groups: list[Group]
     placement: Placement
+    parallel: Parallel
 
     def value(self, node: ast.AST) -> Value:
         """What an expression may be."""
@@ -107,22 +109,27 @@ def plan_training(training: Training) -> Plan | None:
     if not training.models:
         raise Unclear("the model whose parameters the optimizer owns could not be found", training.steps[0])
     check_gradients(training)
+    parallel = find_parallel(training)
     evaluations = evaluation.decide(training)
     trained = training.models | training.optimizers | training.per_batch_schedulers
-    homes = split_by_phase(training, find_homes(training, trained | (training.loaders - set(evaluations.whole))))
+    homes = split_by_phase(
+        training, find_homes(training, trained | (training.loaders - set(evaluations.whole)), parallel.aliases)
+    )
     groups = group_homes(training, homes)
     apart = _made_apart(training, groups)
     if apart:
         evaluations = evaluation.decide(training, dict.fromkeys(apart, "it is made where the accelerator is not"))
-        homes = split_by_phase(training, find_homes(training, trained | (training.loaders - set(evaluations.whole))))
+        homes = split_by_phase(
+            training, find_homes(training, trained | (training.loaders - set(evaluations.whole)), parallel.aliases)
+        )
         groups = group_homes(training, homes)
-    check_aliases(training, groups)
-    definitions = find_definitions(training)
+    check_aliases(training, groups, parallel.aliases)
+    definitions = [d for d in find_definitions(training, parallel.gone) if not parallel.is_gone(d.statement)]
     placement = place(training, groups, definitions)
     for call in training.backwards:
         if not placement.available(call):
             raise Unclear("the accelerator cannot be passed to the code that trains", call)
-    return Plan(training.module, training.store, training, definitions, evaluations, homes, groups, placement)
+    return Plan(training.module, training.store, training, definitions, evaluations, homes, groups, placement, parallel)
 
 
 def _made_apart(training: Training, groups: list[Group]) -> frozenset[Site]:

@@ -130,10 +130,10 @@ class _Function:
 
     def _flow(self, call: ast.Call) -> set[ast.Call]:
         """The forwards whose graph a backward runs through."""
-        assert isinstance(call.func, ast.Attribute)
+        loss = call.func.value if isinstance(call.func, ast.Attribute) else call.args[0]  # a scaler that is called
         found: set[ast.Call] = set()
         seen: set[ast.stmt] = set()
-        queue: list[tuple[ast.expr, ast.AST]] = [(call.func.value, call)]
+        queue: list[tuple[ast.expr, ast.AST]] = [(loss, call)]
         while queue:
             expression, near = queue.pop()
             for node in _with_gradient(expression):

@@ -9,7 +9,7 @@ import ast
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
-from accelerate_migrate.analysis import library
+from accelerate_migrate.analysis import library, processes
 from accelerate_migrate.analysis.expressions import Expressions
 from accelerate_migrate.analysis.frames import Arguments, Frame
 from accelerate_migrate.analysis.modules import Module
@@ -27,6 +27,7 @@ from accelerate_migrate.analysis.values import (
     Object,
     Parameters,
     Role,
+    Share,
     Value,
     element,
     flatten,
@@ -136,8 +137,9 @@ class Statements(Expressions):
         return False
 
     def _run_If(self, node: ast.If, frame: Frame) -> bool:
-        self.expression(node.test, frame)
-        return self._branches([node.body, node.orelse], frame)
+        test = self.expression(node.test, frame)
+        never = processes.share(test) is Share.NEVER
+        return self._branches([[] if never else node.body, node.orelse], frame)
 
     def _run_Match(self, node: ast.Match, frame: Frame) -> bool:
         self.expression(node.subject, frame)

@@ -14,7 +14,6 @@ from accelerate_migrate.analysis.values import (
     BOTTOM,
     ClassRef,
     Details,
-    DeviceValue,
     FunctionRef,
     Library,
     Role,
@@ -38,7 +37,7 @@ class Store:
         self.callers: dict[ast.AST, set[ast.Call]] = defaultdict(set)
         self.class_bodies: dict[ast.ClassDef, dict[str, Value]] = {}
         self.starred: dict[ast.Module, set[str]] = defaultdict(set)
-        self.device_flags: dict[tuple[Module, str], Value] = {}
+        self.flags: dict[tuple[Module, str], Value] = {}
         self.exported: dict[Module, set[str]] = defaultdict(
             set
         )  # names that other files take from a module; "*" for all
@@ -135,12 +134,12 @@ class Store:
     def attribute_of_unknown(self, module: Module, text: str) -> Value | None:
         """What was stored under ``args.name`` on an object of which nothing else is known."""
         known = self._attributes.get((module.path, text))
-        return known if known is not None else self.device_flags.get((module, text.rsplit(".", 1)[-1]))
+        return known if known is not None else self.flags.get((module, text.rsplit(".", 1)[-1]))
 
-    def remember_device_flag(self, module: Module, name: str, *, index: bool = False) -> None:
-        """Note that the parsed arguments of a module have a device, or the number of one, under this name."""
-        if (module, name) not in self.device_flags:
-            self.device_flags[module, name] = value(DeviceValue(is_string=not index, index=index))
+    def remember_flag(self, module: Module, name: str, one: Value) -> None:
+        """Note what the parsed arguments of a module have under this name: a device, the number of the process."""
+        if (module, name) not in self.flags:
+            self.flags[module, name] = one
             self.grew = True
 
     def remember_attribute(self, module: Module, text: str, one: Value) -> None:

@@ -62,6 +62,7 @@ class Details:
     reduction: Reduction | None = None  # loss: what its call returns
     has_parameters: bool = True
     data_parallel: bool = False
+    wrappers: set[ast.Call] = field(default_factory=set)  # model: the calls of DistributedDataParallel on it
     own_collate: bool = False  # loader: batches are put together by a function of the script
 
 
@@ -159,6 +160,27 @@ class Availability:
 
     rest: str = ""
     exact: bool = True  # whether rest is all that remains (an ``or`` or a call makes it inexact)
+
+
+class Share(str, Enum):
+    """What a number or a condition says about the processes of a run."""
+
+    RANK = "rank"  # the number of this process
+    LOCAL_RANK = "local rank"  # its number on its machine
+    WORLD = "world size"  # how many processes there are
+    DEVICES = "devices"  # how many devices this machine has
+    MAIN = "main"  # whether this is the main process
+    OTHERS = "others"  # whether it is not
+    SPREAD = "spread"  # whether there are several processes
+    ALONE = "alone"  # whether there is one
+    NEVER = "never"  # a condition that no run of the migrated script meets
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A number or condition that speaks of the processes of a run."""
+
+    share: Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +304,7 @@ Atom: TypeAlias = (
     | Array
     | DeviceValue
     | Availability
+    | Process
     | Batches
     | Sequence_
     | Mapping_

@@ -98,7 +98,7 @@ def edit_function(node: ast.FunctionDef | ast.AsyncFunctionDef, tree: Any, edits
         params = _with_parameter(params, edit.name, min(edit.index, total), opening)
     for edit in edits:
         if isinstance(edit, RemoveParameter):
-            params, opening = _without_parameter(params, edit, opening)
+            params, opening = _without(params, edit, opening)
     return tree.with_changes(params=params, whitespace_before_params=opening)
 
 
@@ -115,19 +115,25 @@ def _renamed(params: Any, edit: RenameParameter) -> Any:
     raise EditConflict(f"the function of line {edit.function.lineno} has no parameter {edit.old}")
 
 
-def _without_parameter(params: Any, edit: RemoveParameter, opening: Any) -> tuple[Any, Any]:
-    """The parameter list without one that has a name of its own, and the whitespace in front of what is left."""
-    for field in ("params", "kwonly_params"):
+def _without(params: Any, edit: RemoveParameter, opening: Any) -> tuple[Any, Any]:
+    """The parameters without one of them, and the whitespace after the opening bracket."""
+    for field in ("posonly_params", "params", "kwonly_params"):
         group = getattr(params, field)
         for i, param in enumerate(group):
             if param.name.value == edit.name:
-                first = field == "params" and not params.posonly_params
-                star = params.star_arg if isinstance(params.star_arg, cst.ParamStar) else None
-                if field == "kwonly_params" and len(group) == 1 and star is not None:  # nothing stands behind the `*`
-                    params = params.with_changes(star_arg=cst.MaybeSentinel.DEFAULT)
-                left, before = commas.remove(group, i, opening=opening, after="whitespace_after_param")
-                return params.with_changes(**{field: left}), before if first else opening
-    raise EditConflict(f"the function of line {edit.function.lineno} has no parameter {edit.name} that can go")
+                left, space = commas.remove(group, i, opening=opening, after="whitespace_after_param")
+                if not left:  # a bare star or slash goes with the last parameter beside it
+                    bare = {"kwonly_params": "star_arg", "posonly_params": "posonly_ind"}.get(field, "")
+                    if isinstance(getattr(params, bare, None), cst.ParamStar | cst.ParamSlash):
+                        params = params.with_changes(**{bare: cst.MaybeSentinel.DEFAULT})
+                        if field == "kwonly_params" and params.params and not params.star_kwarg:
+                            *before, last = params.params
+                            params = params.with_changes(
+                                params=(*before, last.with_changes(comma=cst.MaybeSentinel.DEFAULT))
+                            )
+                leads = field == "posonly_params" or (field == "params" and not params.posonly_params)
+                return params.with_changes(**{field: left}), space if leads and i == 0 and left else opening
+    raise EditConflict(f"the function of line {edit.function.lineno} has no parameter {edit.name}")
 
 
 def _named(param: Any, name: str) -> Any:

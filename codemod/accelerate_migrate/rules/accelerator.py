@@ -140,6 +140,9 @@ def _stays_on_cpu(context: Context) -> bool:
 
 def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:
     """Put the creation in front of a statement; where a blank line stands there, it gets one on both sides."""
+    if first in context.plan.parallel.gone:
+        # it takes that statement's place, in front of what is lifted out of it
+        return Insert(first, text, after=first not in context.plan.parallel.lifted)
     block = context.plan.module.block(first)
     module = context.plan.module.module_of(first)
     assert module is not None

@@ -178,6 +178,8 @@ class Context:
 
     def guard(self, statement: ast.stmt) -> None:
         """Let only the main process run a statement."""
+        if self.plan.parallel.is_guarded(statement):
+            return
         self.edit(Wrap((statement,), f"if {self.accelerator(statement)}.is_main_process:"))
 
     def import_here(self, name: str, node: ast.AST) -> None:

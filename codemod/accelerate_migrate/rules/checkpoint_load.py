@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
-from accelerate_migrate.analysis.values import Loaded, Role
+from accelerate_migrate.analysis.values import Library, Loaded, Role, Site
 from accelerate_migrate.edits import AddArgument, Insert
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, method_calls, without_module
@@ -76,7 +77,7 @@ def _load(context: Context, call: ast.Call, func: ast.Attribute) -> None:
         context.manual(call, f"{short(call)} into a prepared model: unwrap it first")
         return
     receiver = f"{context.accelerator(call)}.unwrap_model({{0}})" if after else "{0}"
-    wrapped = any(plan.store.details[s].data_parallel for s in sites) and func.value is model
+    wrapped = func.value is model and _wrapper(context, call, model, sites)
     if wrapped and call.args:
         state = call.args[0]
         rest = "".join(f", {k.arg}={ast.unparse(k.value)}" for k in call.keywords)
@@ -85,12 +86,35 @@ def _load(context: Context, call: ast.Call, func: ast.Attribute) -> None:
         context.replace(call, text, model, state)
         context.review(
             call,
-            "the original wrapped this model in DataParallel when it saved: its checkpoints carry the prefix "
+            f"the original wrapped this model in {wrapped} when it saved: its checkpoints carry the prefix "
             "`module.`, which is accepted here and no longer written",
         )
     elif after or func.value is not model:
         context.replace(func.value, receiver, model)
         context.migrated(call, f"{short(func.value)} is unwrapped to load its state")
+
+
+def _wrapper(context: Context, call: ast.Call, model: ast.expr, sites: Iterable[Site]) -> str | None:
+    """The wrapper that the original had around a model when this call loaded its state, or ``None``."""
+    plan = context.plan
+    if isinstance(model, ast.Name) and model.id in plan.parallel.bare:
+        return None
+    sites = frozenset(sites)
+    saved = [
+        func.value
+        for other, func in method_calls(plan, "state_dict")
+        if not other.args and plan.value(func.value).sites(Role.MODEL) & sites
+    ]
+    if saved and all(without_module(one) is not one for one in saved):
+        return None  # it was saved without its wrapper
+    function = plan.module.function(call)
+    for site in sites:
+        for wrapper in sorted(plan.store.details[site].wrappers, key=lambda node: node.lineno):
+            here = wrapper in plan.module.walk(function)
+            if wrapper.lineno <= call.lineno or not here:
+                named = {a.name for a in plan.value(wrapper.func) if isinstance(a, Library)}
+                return next((name.rsplit(".", 1)[-1] for name in sorted(named)), "a wrapper")
+    return None
 
 
 RULE = Rule(

@@ -59,7 +59,7 @@ def _downloads(context: Context) -> None:
         if named is None or not (isinstance(named.value, ast.Constant) and named.value.value is True):
             continue
         statement = context.plan.module.statement(node)
-        if statement in seen or not context.may_change(node):
+        if statement in seen or not context.may_change(node) or _is_locked(context, statement):
             continue
         seen.add(statement)
         if isinstance(statement, (ast.Assign, ast.Expr, ast.Return)) and context.has_accelerator(node):
@@ -67,6 +67,14 @@ def _downloads(context: Context) -> None:
             context.migrated(statement, "the main process downloads first")
         else:
             context.review(node, f"{short(node.func)}: every process downloads at once; fetch the data beforehand")
+
+
+def _is_locked(context: Context, statement: ast.stmt) -> bool:
+    """Whether a lock lets one process at a time run a statement: waiting for the main one inside it would hang."""
+    return any(
+        isinstance(around, ast.With) and any("lock" in ast.unparse(item.context_expr).lower() for item in around.items)
+        for around in context.plan.module.ancestors(statement)
+    )
 
 
 RULE = Rule(

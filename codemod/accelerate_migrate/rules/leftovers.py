@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis import processes
 from accelerate_migrate.analysis.devices import availability
 from accelerate_migrate.analysis.flags import is_about_device
 from accelerate_migrate.analysis.modes import DTYPES
@@ -22,6 +23,7 @@ def apply(context: Context) -> None:
         one = plan.value(node.value)
         chosen = availability(one) is not None or is_device(one) or _is_dtype(one)
         chosen = chosen or (isinstance(node.value, ast.Compare) and is_about_device(plan.training, node.value))
+        chosen = chosen or processes.share(one) is not None
         if context.is_gone(node) or not context.may_change(node) or not chosen:
             continue
         loads = _loads(context, node.targets[0])
@@ -94,8 +96,8 @@ def _loads(context: Context, target: ast.expr) -> list[ast.AST]:
     module = context.plan.module
     loads = [n for n in module.walk() if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)]
     if isinstance(target, ast.Name):
-        root = module.root(target)
-        return [n for n in loads if isinstance(n, ast.Name) and n.id == target.id and module.root(n) is root]
+        inside = set(module.walk(module.function(target)))
+        return [n for n in loads if isinstance(n, ast.Name) and n.id == target.id and n in inside]
     if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)):
         return []
     if target.value.id == "self":

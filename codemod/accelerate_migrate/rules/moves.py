@@ -56,7 +56,7 @@ def _is_move(context: Context, call: ast.Call, func: ast.Attribute) -> bool:
     if target is None:
         return False
     one = context.plan.value(target)
-    return (is_device(one) and spelled_kinds(one) != {"cpu"}) or is_index(one)
+    return (is_device(one) and spelled_kinds(one) != {"cpu"}) or is_index(one) or context.plan.parallel.is_index(target)
 
 
 def _target(call: ast.Call) -> ast.expr | None:

@@ -16,28 +16,41 @@ _LINE_WRITERS = frozenset({"sys.stdout.write", "tqdm.tqdm.write", "click.echo", 
 
 def apply(context: Context) -> None:
     """Rewrite ``print``, progress bars, and calls of functions elsewhere that only print."""
+    guarded = _guard_printers(context)
     for call, names in library_calls(context.plan):
         if not context.may_change(call):
             continue
-        if names == {"builtins.print"}:
-            _print(context, call)
+        if names == {"builtins.print"} and not context.plan.parallel.is_guarded(call):
+            _print(context, call, guarded)
         elif names <= _LINE_WRITERS and context.has_accelerator(call):
             _write_once(context, call)
         elif names <= PROGRESS_BARS and keyword(call, "disable") is None and context.has_accelerator(call):
             accelerator = context.accelerator(call)
             context.edit(AddArgument(call, f"not {accelerator}.is_local_main_process", name="disable"))
             context.migrated(call, "the progress bar is shown by the main process of each machine")
+
+
+def _guard_printers(context: Context) -> set[ast.AST]:
+    """Let the main process alone call what only prints; the functions that are only called so."""
+    left: set[ast.AST] = set()
+    found: set[ast.AST] = set()
     for node in context.plan.module.walk():
-        if isinstance(node, ast.Call) and _only_prints(context, node):
-            statement = own_statement(context.plan, node)
-            if statement is not None and context.may_change(node) and context.has_accelerator(node):
-                context.guard(statement)
-                context.migrated(node, f"{short(node.func)} prints: called by the main process only")
+        if not isinstance(node, ast.Call):
+            continue
+        callees = {c.node for c in context.plan.value(node.func).of(FunctionRef)}
+        statement = own_statement(context.plan, node) if _only_prints(context, node) else None
+        if statement is not None and context.may_change(node) and context.has_accelerator(node):
+            context.guard(statement)
+            context.migrated(node, f"{short(node.func)} prints: called by the main process only")
+            found |= callees
+        elif not context.is_gone(node):
+            left |= callees
+    return found - left
 
 
-def _print(context: Context, call: ast.Call) -> None:
+def _print(context: Context, call: ast.Call, guarded: set[ast.AST]) -> None:
     if not context.has_accelerator(call):
-        if _runs_in_every_process(context, call):
+        if context.plan.module.function(call) not in guarded and _runs_in_every_process(context, call):
             context.note(
                 call, "printed by every process: the accelerator does not exist here yet, or cannot be passed here"
             )
@@ -67,17 +80,27 @@ def _runs_in_every_process(context: Context, call: ast.Call) -> bool:
 
 
 def _only_prints(context: Context, call: ast.Call) -> bool:
-    """A function of another file that prints and calls nothing of this one."""
+    """A function of another file that prints and calls nothing of this one, or a method that does nothing else."""
     callees = context.plan.value(call.func).of(FunctionRef)
     own = context.plan.module.root(call)
+    if not callees or not all(_prints(context, c.node) for c in callees):
+        return False
     for callee in callees:
         first = callee.node.body if isinstance(callee.node, ast.Lambda) else callee.node.body[0]
-        here = context.plan.module.root(callee.node) is own
-        if here or callee.owner is not None or context.has_accelerator(first):
+        if context.has_accelerator(first):
             return False
-    if not callees:
-        return False
-    return all(_prints(context, c.node) for c in callees)
+        if context.plan.module.root(callee.node) is own:
+            if callee.owner is None or _changes_something(context, callee.node):
+                return False
+        elif callee.owner is not None:
+            return False
+    return True
+
+
+def _changes_something(context: Context, function: ast.AST) -> bool:
+    """Whether a method does more than print: it writes to an attribute or an item."""
+    inside = context.plan.module.walk(function)
+    return any(isinstance(n, (ast.Attribute, ast.Subscript)) and isinstance(n.ctx, ast.Store) for n in inside)
 
 
 def _prints(context: Context, function: ast.AST) -> bool:

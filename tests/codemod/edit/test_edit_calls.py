@@ -175,6 +175,24 @@ def test_renaming_a_parameter(before, after, becomes):
     becomes(before, after, lambda s: [RenameParameter(function(s), "device", "accelerator")])
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def f(rank): pass\n", "def f(): pass\n"),
+        ("def f(rank, a): pass\n", "def f(a): pass\n"),
+        ("def f(a, rank): pass\n", "def f(a): pass\n"),
+        ("def f(a, rank: int = 0, *b): pass\n", "def f(a, *b): pass\n"),
+        ("def f(rank, **k): pass\n", "def f(**k): pass\n"),
+        ("def f(a, *, rank): pass\n", "def f(a): pass\n"),
+        ("def f(a, *, rank, b): pass\n", "def f(a, *, b): pass\n"),
+        ("def f(rank, /, a): pass\n", "def f(a): pass\n"),
+        ("def f(\n    rank,\n    a,\n): pass\n", "def f(\n    a,\n): pass\n"),
+    ],
+)
+def test_removing_a_parameter(before, after, becomes):
+    becomes(before, after, lambda s: [RemoveParameter(function(s), "rank")])
+
+
 def test_a_function_s_own_edits_and_those_in_its_body(becomes):
     becomes(
         "class A:\n    def f(self, x=a.cuda()):\n        y.cuda()\n",

@@ -47,6 +47,15 @@ class Net(nn.Module):
 criterion = nn.CrossEntropyLoss()
 """
 BATCH = "for x, y in loader:\n"
+GROUP = """\
+import horovod.torch as hvd
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DistributedSampler
+
+"""
+STARTED = IMPORTS.replace("\nargs", GROUP + "args", 1) + 'dist.init_process_group("nccl")\n'
 STEP = "    optimizer.step()\n"
 
 
@@ -115,6 +124,31 @@ PAGES = {
     "cuda-calls": Around(IMPORTS, MODEL + DATA + EPOCH),
     "cuda-demands": Around(IMPORTS, MODEL + DATA + EPOCH),
     "visible-devices": Around(IMPORTS, MODEL + DATA + EPOCH),
+    "process-group": Around(
+        IMPORTS.replace("\nargs", GROUP + "args", 1), dots=MODEL + DATA + EPOCH.rstrip("\n")
+    ),
+    "distributed-data-parallel": Around(
+        STARTED + "rank = dist.get_rank()\nmodel = nn.Linear(8, 3)\n",
+        "optimizer = SGD(model.parameters(), lr=0.1)\n" + DATA + EPOCH,
+    ),
+    "distributed-sampler": Around(STARTED + "epoch = 1\n", MODEL + EPOCH),
+    "world": Around(
+        STARTED + MODEL + DATA + "log = []\nloss = torch.zeros(1)\n", dots=EPOCH.rstrip("\n")
+    ),
+    "rank-guards": Around(STARTED + MODEL + DATA + EPOCH),
+    "spawn": Around(
+        IMPORTS.replace("\nargs", GROUP + "args", 1)
+        + "def worker(rank, world_size, args):\n"
+        + '    dist.init_process_group("nccl", rank=rank, world_size=world_size)\n'
+        + "".join("    " + line + "\n" for line in (MODEL + DATA + EPOCH).splitlines())
+        + "world_size = torch.cuda.device_count()\n"
+    ),
+    "reductions": Around(STARTED + MODEL + DATA + EPOCH + "total = args.total\n"),
+    "horovod": Around(
+        IMPORTS.replace("\nargs", GROUP + "args", 1) + "hvd.init()\n" + MODEL + DATA, EPOCH
+    ),
+    "parallel-leftovers": Around(STARTED + MODEL + DATA + EPOCH),
+    "emptied": Around(IMPORTS + MODEL + DATA, EPOCH),
     "leftovers": Around(IMPORTS + MODEL, DATA + EPOCH),
     "autocast": Around(IMPORTS, dots=MODEL + DATA),
     "grad-scaler": Around(IMPORTS, dots=MODEL + DATA),

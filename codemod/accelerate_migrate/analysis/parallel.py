@@ -1,0 +1,376 @@
+"""Code that already trains in parallel: what of it the launcher and `prepare` do, so that it goes.
+
+A script of this kind mostly knows two ways, one with a process group and one without, chosen by a flag. On one process
+the migrated script must do what the way without a group did; what the other way added is what ``prepare`` and the
+launcher do. So statements that only set up processes go, an ``if`` on the flag goes with them or leaves the branch
+that has something left, and numbers of processes are asked of the accelerator.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from accelerate_migrate.analysis import parallel_library as table
+from accelerate_migrate.analysis import processes
+from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move
+from accelerate_migrate.analysis.library import DISTRIBUTED_DATA_PARALLEL, SPAWNERS
+from accelerate_migrate.analysis.parallel_facts import ParallelFacts
+from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.unclear import Unclear
+from accelerate_migrate.analysis.values import Library, Role, Share, Site
+
+_FLAG_NAME = re.compile("dist|ddp|parallel|multi|world|spawn|horovod|hvd|mpi|launch|num_proc", re.IGNORECASE)
+_PRINTS = ("builtins.print", "__builtin__.print", "__builtins__.print")
+
+
+@dataclass(eq=False)
+class Parallel(ParallelFacts):
+    """The parallel code of one module, and what of it goes. ``active`` where a script runs any by itself."""
+
+    gone: set[ast.stmt] = field(default_factory=set)  # statements that go whole, with all in them
+    kept: dict[ast.If, str] = field(default_factory=dict)  # ifs of which only one branch stays
+    lifted: dict[ast.stmt, list[ast.Assign]] = field(default_factory=dict)  # what stays of a statement that goes
+    guards: set[ast.stmt] = field(default_factory=set)  # what only the main process runs, noted by the rule about it
+    overrides: set[str] = field(default_factory=set)  # functions that were to replace print
+
+    def is_gone(self, node: ast.AST) -> bool:
+        """Whether a node stands in a statement that goes, or in the branch that does."""
+        inside = node
+        for around in (node, *self.training.module.ancestors(node)):
+            if around in self.gone:
+                return True
+            branch = self.kept.get(around) if isinstance(around, ast.If) else None
+            if branch is not None and inside is not around:
+                if not any(inside is statement for statement in getattr(around, branch)):
+                    return True
+            inside = around
+        return False
+
+    def is_guarded(self, node: ast.AST) -> bool:
+        """Whether only the main process runs a node."""
+        return any(around in self.guards for around in (node, *self.training.module.ancestors(node)))
+
+    # ---- statements
+
+    def goes(self, statement: ast.stmt) -> bool:
+        """Whether nothing of a statement is left."""
+        if statement in self.gone:
+            return True
+        if isinstance(statement, ast.Expr):
+            return self._call_goes(statement.value)
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            return self._assignment_goes(statement, statement.targets[0])
+        if isinstance(statement, ast.If):
+            return self._if_goes(statement)
+        if isinstance(statement, ast.FunctionDef):
+            return statement.name in self.overrides and not isinstance(
+                self.training.module.parents[statement], ast.Module
+            )
+        return False
+
+    def _call_goes(self, node: ast.expr) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        if self.calls.get(node) in table.SET_UP:
+            return True
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "set_epoch":
+            return self._is_sampler_of_script(node.func.value)
+        called = self.training.store.calls.get(node, set())
+        return bool(called) and all(self.only_sets_up(function) for function in called)
+
+    def _is_sampler_of_script(self, node: ast.expr) -> bool:
+        """Whether an expression may be a DistributedSampler made in this module, or is that of a loader made here."""
+        if isinstance(node, ast.Attribute) and node.attr == "sampler":
+            loaders = self.value(node.value).sites(Role.LOADER)
+            made = [call for site in loaders for call in self.training.store.details[site].nodes]
+            samplers = [self.value(k.value) for call in made for k in call.keywords if k.arg == "sampler"]
+        else:
+            samplers = [self.value(node)]
+        sites = {site for one in samplers for site in one.sites(Role.SAMPLER)}
+        return any(s.made_by in processes.SAMPLERS and self._is_ours(s) for s in sites)
+
+    def _is_ours(self, site: Site) -> bool:
+        """Whether an object is made in a file that may change."""
+        return any(module.path == site.path for module in self.training.module.active)
+
+    def only_sets_up(self, function: ast.AST) -> bool:
+        """Whether a function does nothing but set up or end the process group."""
+        body = getattr(function, "body", None)
+        if not isinstance(function, ast.FunctionDef) or not isinstance(body, list):
+            return False
+        statements = [s for s in body if not _is_docstring(s)]
+        if not self.training.module.is_active(function):
+            return any(self._sets_up_elsewhere(node) for node in ast.walk(function))
+        rest = [s for s in statements if not self.goes(s)]
+        return len(rest) < len(statements) and all(map(_is_idle, rest))
+
+    def _sets_up_elsewhere(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        return any(isinstance(a, Library) and a.name in table.STARTING | table.ENDING for a in self.value(node.func))
+
+    def _assignment_goes(self, statement: ast.Assign, target: ast.expr) -> bool:
+        made = statement.value
+        if isinstance(target, ast.Subscript) and processes.is_environment(self.value(target.value)):
+            key = self.value(target.slice).const()
+            return key in table.LAUNCH_VARIABLES
+        if ast.unparse(target) in _PRINTS:
+            return True
+        if not isinstance(target, (ast.Name, ast.Attribute)):
+            return False
+        if isinstance(made, ast.Call) and self.calls.get(made) in processes.SAMPLERS:
+            return True
+        stored = self.stored(target)
+        if stored is not None and processes.is_sampler(stored) and isinstance(made, (ast.Constant, ast.IfExp)):
+            return True
+        return (
+            self.rewraps(statement)
+            or self.renames(statement)
+            or self._looks_through(statement)
+            or self.names_processes(statement)
+        )
+
+    def _looks_through(self, statement: ast.Assign) -> bool:
+        """``bare = model.module`` where ``bare = model`` stands too: without a wrapper that is what it is."""
+        target, made = statement.targets[0], statement.value
+        return (
+            isinstance(target, ast.Name)
+            and target.id in self.bare
+            and isinstance(made, ast.Attribute)
+            and made.attr == "module"
+        )
+
+    def renames(self, statement: ast.Assign) -> bool:
+        """Whether a statement only wraps a model under another name, for which its own stands from then on."""
+        return isinstance(statement.targets[0], ast.Name) and statement.targets[0].id in self.renamed
+
+    def names_processes(self, statement: ast.stmt) -> bool:
+        """``rank = dist.get_rank()``: a variable for what the accelerator is asked instead."""
+        if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
+            return False
+        target = statement.targets[0]
+        if ast.unparse(target) in self.flags and self.is_pure(statement.value):
+            return True
+        known = processes.share(self.stored(target)) or self.named.get(self._key(target))
+        if isinstance(statement.value, ast.IfExp) and self.share(statement.value.test) is None:
+            return False
+        if known is None or known is Share.DEVICES or not self.is_pure(statement.value):
+            return False
+        return not (isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self")
+
+    def _if_goes(self, node: ast.If) -> bool:
+        if self.share(node.test) is Share.NEVER and not node.orelse:
+            return True
+        if not self.is_pure(node.test) or not self._has_evidence(node):
+            return False
+        spread = self._guards(node)
+        return all(self.goes_inside(s, spread) for s in node.body) and all(
+            self.goes_inside(s, spread) for s in node.orelse
+        )
+
+    def goes_inside(self, statement: ast.stmt, spread: bool) -> bool:
+        """Whether a statement of an ``if`` that chooses a way to train in parallel goes."""
+        if self.goes(statement) or isinstance(statement, ast.Pass) or self.is_lifted(statement):
+            return True
+        if isinstance(statement, ast.If) and self.is_pure(statement.test):
+            return all(self.goes_inside(s, spread) for s in (*statement.body, *statement.orelse))
+        if is_pure_move(statement) and self._moves_models(statement):
+            return True
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            return spread and (
+                self.calls.get(statement.value) in table.WAITING or self._reduces_a_meter(statement.value)
+            )
+        return False
+
+    def only_spawns(self, way: list[ast.stmt], other: list[ast.stmt]) -> bool:
+        """Whether one branch starts processes of a function that the other one calls itself."""
+        spawned = set()
+        for statement in way:
+            call = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(call, ast.Call) and self.calls.get(call, "") in SPAWNERS:
+                spawned |= {ast.unparse(call.args[0])} if call.args else set()
+            elif not (self.goes(statement) or _is_idle(statement) or _is_number(statement)):
+                return False
+        called = {ast.unparse(n.func) for s in other for n in ast.walk(s) if isinstance(n, ast.Call)}
+        return bool(spawned) and spawned <= called
+
+    def _guards(self, node: ast.If) -> bool:
+        """Whether an ``if`` or one around it asks for several processes."""
+        around = [a for a in (node, *self.training.module.ancestors(node)) if isinstance(a, ast.If)]
+        return any(self.share(a.test) in (Share.SPREAD, Share.ALONE) for a in around)
+
+    def _reduces_a_meter(self, call: ast.Call) -> bool:
+        """``meter.all_reduce()``: a method of the script that only adds its numbers up over the processes."""
+        called = self.training.store.calls.get(call, set())
+        names = [self.calls[n] for f in called for n in ast.walk(f) if isinstance(n, ast.Call) and n in self.calls]
+        return bool(names) and all(name in table.REDUCING | table.WAITING for name in names)
+
+    def _moves_models(self, statement: ast.stmt) -> bool:
+        calls = [n.func for n in ast.walk(statement) if isinstance(n, ast.Call)]
+        moved = [func.value for func in calls if isinstance(func, ast.Attribute)]
+        return bool(moved) and all(self.value(v).sites(Role.MODEL) for v in moved)
+
+    def _has_evidence(self, node: ast.If) -> bool:
+        for part in self.training.module.walk(node):
+            if isinstance(part, ast.stmt) and part is not node and not isinstance(part, ast.If):
+                if self.goes(part):
+                    return True
+        return self.share(node.test) in (Share.SPREAD, Share.ALONE, Share.OTHERS)
+
+    def is_lifted(self, statement: ast.stmt) -> bool:
+        """``args.batch_size = int(args.batch_size / world_size)``: changes nothing on one process, so needs no test."""
+        if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
+            return False
+        made = statement.value
+        if not self.is_pure(made) or self.names_processes(statement):
+            return False
+        parts = [n for n in ast.walk(made) if isinstance(n, ast.expr)]
+        return any(map(self.counts_processes, parts)) and ast.unparse(statement.targets[0]) in map(ast.unparse, parts)
+
+
+def find_parallel(training: Training) -> Parallel:
+    """The parallel code of a module. Raises ``Unclear`` for kinds that ``prepare`` cannot take over."""
+    found = Parallel(training)
+    module = training.module
+    for node in module.walk():
+        if not isinstance(node, ast.Call):
+            continue
+        _check_by_hand(training, node)
+        for atom in training.value(node.func):
+            if not isinstance(atom, Library):
+                continue
+            why = table.unsupported(atom.name)
+            if why is not None:
+                raise Unclear(f"this script {why}", node)
+            if table.is_parallel(atom.name) or atom.name in table.PINNING:
+                found.calls[node] = atom.name
+    if not found.active:
+        return found
+    found.flags = frozenset(_flags(found))
+    found.overrides = {
+        ast.unparse(n.value)
+        for n in module.walk()
+        if (isinstance(n, ast.Assign) and ast.unparse(n.targets[0]).endswith("builtins__.print"))
+        or (isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) in ("builtins.print", "__builtin__.print"))
+    }
+    before = -1
+    while len(found.gone) + len(found.kept) != before:
+        before = len(found.gone) + len(found.kept)
+        for block in _blocks(training):
+            _settle(found, block)
+    return found
+
+
+def _check_by_hand(training: Training, call: ast.Call) -> None:
+    """Raise ``Unclear`` for ways to train in parallel that have no counterpart and no library of their own."""
+    last = ast.unparse(call.func).rsplit(".", 1)[-1]
+    if last in ("DataParallelCriterion", "DataParallelModel"):
+        raise Unclear(f"this script computes its loss on each GPU by itself ({last}): take that out first", call)
+    if last == "share_memory" and isinstance(call.func, ast.Attribute):
+        names = {ast.unparse(n.func).rsplit(".", 1)[-1] for n in training.module.walk() if isinstance(n, ast.Call)}
+        if "Process" in names:
+            raise Unclear("processes of this script train one model in shared memory, which has no counterpart", call)
+
+
+def _flags(parallel: Parallel) -> Iterator[str]:
+    """The tests, plain names, of the ``if``s under which a process group is started or used."""
+    evidence = table.STARTING | processes.SAMPLERS | DISTRIBUTED_DATA_PARALLEL | SPAWNERS | table.WAITING
+    for node in parallel.training.module.walk():
+        if not isinstance(node, (ast.If, ast.IfExp)):
+            continue
+        test = node.test
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test = test.operand
+        if not isinstance(test, (ast.Name, ast.Attribute)) or not _FLAG_NAME.search(ast.unparse(test)):
+            continue
+        if is_device_flag(parallel.training, test):
+            continue
+        if any(parallel.calls.get(part, "") in evidence for part in ast.walk(node) if isinstance(part, ast.Call)):
+            yield ast.unparse(test)
+
+
+def _blocks(training: Training) -> Iterator[list[ast.stmt]]:
+    for node in training.module.walk():
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                yield block
+
+
+def _settle(found: Parallel, block: list[ast.stmt]) -> None:
+    for statement in block:
+        if statement in found.gone or found.is_gone(statement):
+            continue
+        if found.goes(statement):
+            found.gone.add(statement)
+            inside = [n for n in found.training.module.walk(statement) if isinstance(n, ast.Assign)]
+            lifted = {ast.unparse(one): one for one in reversed(inside) if found.is_lifted(one)}
+            if lifted:
+                found.lifted[statement] = list(reversed(lifted.values()))
+        elif isinstance(statement, ast.If) and statement not in found.kept:
+            _choose(found, statement)
+        elif isinstance(statement, ast.FunctionDef) and _is_left_unused(found, statement):
+            found.gone.add(statement)
+
+
+def _choose(found: Parallel, node: ast.If) -> None:
+    """Keep one branch of an ``if`` on the way to train, where the other has nothing left."""
+    for way, other in (("body", "orelse"), ("orelse", "body")):
+        if found.is_pure(node.test) and found.only_spawns(getattr(node, way), getattr(node, other)):
+            found.kept[node] = other
+            return
+    share = found.share(node.test)
+    if share not in (Share.SPREAD, Share.ALONE):
+        return
+    spread, alone = ("body", "orelse") if share is Share.SPREAD else ("orelse", "body")
+    way, other = getattr(node, spread), getattr(node, alone)
+    lifts = any(found.is_lifted(s) for s in ast.walk(node) if isinstance(s, ast.Assign))
+    if way and all(found.goes_inside(s, True) for s in way) and not lifts:
+        if other:
+            found.kept[node] = alone
+    elif other and _raises(found, other):
+        found.kept[node] = spread
+
+
+def _is_left_unused(found: Parallel, function: ast.FunctionDef) -> bool:
+    """Whether a function or method with parallel code in it was used, and every use of it goes."""
+    module = found.training.module
+    if not any(node in found.calls for node in module.walk(function)) or function.decorator_list:
+        return False
+    if isinstance(module.parents[function], ast.ClassDef):
+        uses: list[ast.AST] = [n for n in module.walk() if isinstance(n, ast.Attribute) and n.attr == function.name]
+    else:
+        uses = [n for n in module.walk() if isinstance(n, ast.Name) and n.id == function.name]
+    uses = [n for n in uses if function not in module.ancestors(n)]
+    return bool(uses) and all(found.is_gone(n) for n in uses)
+
+
+def _raises(found: Parallel, block: list[ast.stmt]) -> bool:
+    """Whether a block only sets up and then raises, on every way through it."""
+    *before, last = block
+    if not all(is_pure_move(s) or _is_idle(s) or found.goes(s) for s in before):
+        return False
+    if isinstance(last, ast.If):
+        return bool(last.orelse) and _raises(found, last.body) and _raises(found, last.orelse)
+    return isinstance(last, ast.Raise)
+
+
+def _is_number(statement: ast.stmt) -> bool:
+    """An assignment of something without a call, such as ``args.nprocs = args.nodes * 8``."""
+    return isinstance(statement, ast.Assign) and not any(isinstance(n, ast.Call) for n in ast.walk(statement.value))
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _is_idle(statement: ast.stmt) -> bool:
+    """A print, a ``pass`` or a ``return`` of nothing."""
+    if isinstance(statement, ast.Return):
+        return statement.value is None
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return ast.unparse(statement.value.func) == "print"
+    return isinstance(statement, (ast.Pass, ast.Global, ast.Import, ast.ImportFrom, ast.Assert))

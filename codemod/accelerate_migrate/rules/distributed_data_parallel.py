@@ -1,0 +1,101 @@
+"""AM420: `DistributedDataParallel` goes; `prepare` wraps the model, told the same."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis import parallel_library as table
+from accelerate_migrate.analysis.library import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
+from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import library_calls
+
+_TOLD = ("broadcast_buffers", "bucket_cap_mb", "find_unused_parameters", "gradient_as_bucket_view", "static_graph")
+_DEFAULTS = {"broadcast_buffers": True, "bucket_cap_mb": 25, "find_unused_parameters": False}
+
+
+def apply(context: Context) -> None:
+    """Unwrap the model and hand on what its wrapper was told."""
+    parallel = context.plan.parallel
+    if not parallel.active:
+        return
+    told: dict[str, str] = {}
+    for call, name in parallel.calls.items():
+        if name in DISTRIBUTED_DATA_PARALLEL:
+            told.update(_told(call))
+            context.migrated(call, f"{short(call.func)}: `prepare` wraps the model")
+        elif name in table.WRAPPING_OPTIMIZERS:
+            context.migrated(call, f"{short(call.func)}: `prepare` lets the optimizer follow")
+        else:
+            continue
+        if context.may_change(call) and call.args:
+            context.replace(call, "{0}", call.args[0])
+    for call, names in library_calls(context.plan):
+        if names <= DATA_PARALLEL and parallel.is_gone(call):
+            context.migrated(call, f"{short(call.func)}: `prepare` wraps the model")
+    for node in context.plan.module.walk():
+        if isinstance(node, ast.Name) and node.id in parallel.renamed and isinstance(node.ctx, ast.Load):
+            if context.may_change(node):
+                context.replace(node, parallel.renamed[node.id])
+    _inputs(context)
+    if told:
+        _hand_on(context, told)
+
+
+def _inputs(context: Context) -> None:
+    """A wrapper moved what it was called with; what no prepared loader yields is moved by hand now."""
+    plan = context.plan
+    known = {loop.node for loop in plan.training.loops if loop.loaders <= plan.sharded}
+    for loop in plan.module.walk():
+        if not isinstance(loop, ast.For) or loop in known:
+            continue
+        stores = [n for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+        drawn = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        for call in plan.module.walk(loop):
+            sites = plan.training.forwards(call) & plan.prepared
+            if not isinstance(call, ast.Call) or not any(plan.store.details[s].wrappers for s in sites):
+                continue
+            for argument in call.args[:1]:
+                if isinstance(argument, ast.Name) and argument.id in drawn and context.has_accelerator(argument):
+                    if [n.id for n in stores].count(argument.id) == 1 and context.may_change(argument):
+                        context.replace(argument, f"{{0}}.to({context.device(argument)})", argument)
+                        context.review(argument, f"the wrapper moved `{argument.id}` to its device; nothing else does")
+
+
+def _told(call: ast.Call) -> dict[str, str]:
+    """The settings of a wrapper that differ from the defaults. One that is only known at run time counts as set."""
+    found: dict[str, str] = {}
+    for keyword in call.keywords:
+        if keyword.arg not in _TOLD:
+            continue
+        if isinstance(keyword.value, ast.Constant):
+            if keyword.value.value != _DEFAULTS.get(keyword.arg, False):
+                found[keyword.arg] = repr(keyword.value.value)
+        elif keyword.arg == "find_unused_parameters":
+            found[keyword.arg] = "True"
+    return found
+
+
+def _hand_on(context: Context, told: dict[str, str]) -> None:
+    """Merge with what another rule asked for."""
+    for key in [key for key in context.constructor if key[1] == "kwargs_handlers"]:
+        if "find_unused_parameters" in context.constructor.pop(key):
+            told.setdefault("find_unused_parameters", "True")
+    settings = ", ".join(f"{name}={text}" for name, text in sorted(told.items()))
+    context.construct_with(
+        "kwargs_handlers", f"[DistributedDataParallelKwargs({settings})]", needs="DistributedDataParallelKwargs"
+    )
+
+
+RULE = Rule(
+    code="AM420",
+    name="distributed-data-parallel",
+    summary="`DistributedDataParallel` goes; `prepare` wraps the model and is told what the wrapper was told.",
+    why="`prepare` moves the model and wraps it for the strategy that the launch chose: a model that is wrapped "
+    "already would be wrapped twice.",
+    before="model = DDP(model.cuda(rank), device_ids=[rank], find_unused_parameters=True)",
+    after="accelerator = Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
+    safety="Exact. Settings of the wrapper that are only known at run time are taken for set.",
+    apply=apply,
+    order=17,
+    essential=True,
+)

@@ -1,0 +1,126 @@
+"""AM445: what only the first process did stays so, except where all must take part."""
+
+from __future__ import annotations
+
+import ast
+
+from accelerate_migrate.analysis.evaluation import Gather
+from accelerate_migrate.analysis.values import Role, Share
+from accelerate_migrate.edits import Unwrap, Wrap
+from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import library_names
+from accelerate_migrate.rules.parallel_edits import asked
+
+
+def apply(context: Context) -> None:
+    """Keep a guard that asks the accelerator, or open it where something in it is collective now."""
+    parallel = context.plan.parallel
+    if not parallel.active:
+        return
+    for node in context.plan.module.walk():
+        if isinstance(node, ast.If) and context.may_change(node.test) and not context.is_gone(node):
+            test = _main_part(context, node.test)
+            if test is not None:
+                _guard(context, node, test)
+
+
+def _main_part(context: Context, test: ast.expr) -> ast.expr | None:
+    """The part of a test that lets the main process through only: the test itself, or one side of its ``and``."""
+    parallel = context.plan.parallel
+    if parallel.share(test) is Share.MAIN:
+        return test
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return next((part for part in test.values if parallel.share(part) is Share.MAIN), None)
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and _is_for_each_machine(context, test):
+        return test
+    return None
+
+
+def _is_for_each_machine(context: Context, test: ast.BoolOp) -> bool:
+    """``not multiprocessing or (multiprocessing and rank % devices == 0)``."""
+    shares = [context.plan.parallel.share(part) for part in test.values]
+    return set(shares) <= {Share.ALONE, Share.MAIN} and Share.MAIN in shares
+
+
+def _guard(context: Context, node: ast.If, test: ast.expr) -> None:
+    plan = context.plan
+    collective = [s for s in node.body if _is_collective(context, s)]
+    if not collective or node.orelse:
+        if not context.has_accelerator(node):
+            return
+        text = asked(context.accelerator(node), Share.MAIN)
+        context.replace(test, text)
+        context.gone.add(test)
+        plan.parallel.guards.add(node)
+        context.migrated(node.test, f"{short(test)} -> {text}")
+        return
+    if not context.has_accelerator(node):
+        return
+    header = f"if {asked(context.accelerator(node), Share.MAIN)}:"
+    _guard_rest(context, node.body, header)
+    if test is node.test:
+        context.edit(Unwrap(node))
+    else:
+        assert isinstance(node.test, ast.BoolOp)
+        rest = [part for part in node.test.values if part is not test]
+        holes = " and ".join(f"{{{i}}}" for i in range(len(rest)))
+        context.replace(node.test, holes, *rest)
+    context.gone.add(test)
+    context.migrated(
+        node.test, f"`if {short(test)}` goes: every process takes part in what is collective inside it, one writes"
+    )
+
+
+def _guard_rest(context: Context, block: list[ast.stmt], header: str) -> None:
+    """Guard what is not collective in an opened guard, inside its ``if``s as well."""
+    for statement in block:
+        if _is_collective(context, statement):
+            if isinstance(statement, ast.If):
+                _guard_rest(context, statement.body, header)
+                _guard_rest(context, statement.orelse, header)
+        elif not _is_needed(context, statement) and not context.is_gone(statement):
+            context.edit(Wrap((statement,), header))
+            context.plan.parallel.guards.add(statement)
+
+
+def _is_collective(context: Context, statement: ast.stmt) -> bool:
+    """Whether a statement does what all processes must do together once it is migrated."""
+    plan = context.plan
+    gathers: list[Gather] = plan.evaluations.gathers
+    loops = {gather.loop.node for gather in gathers}
+    for node in plan.training.reached([statement]):
+        if node in loops:
+            return True
+        if not isinstance(node, ast.Call):
+            continue
+        if node in plan.training.backwards or "torch.save" in library_names(plan, node.func):
+            return True
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
+            sites = plan.value(node.func.value).sites(Role.MODEL)
+            if plan.any_prepared_at(sites, node):
+                return True
+    return False
+
+
+def _is_needed(context: Context, statement: ast.stmt) -> bool:
+    """Whether a statement makes what a later collective one reads, and does nothing else."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Call) and library_names(context.plan, statement.value.func) == {
+            "builtins.print"
+        }
+    return isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Import, ast.ImportFrom))
+
+
+RULE = Rule(
+    code="AM445",
+    name="rank-guards",
+    summary="`if rank == 0:` asks the accelerator, and opens where every process must take part.",
+    why="A model whose parameters are spread over processes is put together by all of them: a state dict asked for by "
+    "one process alone would wait for the others for ever. `accelerator.save` writes once by itself.",
+    before="if dist.get_rank() == 0:\n    torch.save(model.module.state_dict(), args.out)",
+    after="accelerator.save(accelerator.get_state_dict(model), args.out)",
+    safety="Exact on one process. What is not collective inside an opened guard stays with the main process.",
+    apply=apply,
+    order=12,
+    essential=True,
+)

@@ -1,0 +1,92 @@
+"""AM420: `DistributedDataParallel` goes; `prepare` wraps the model, told the same."""
+
+from __future__ import annotations
+
+from support.migration import TRAINED, check_migrated
+from support.parallel import GROUP_IMPORTS
+
+IMPORTS = GROUP_IMPORTS.replace(
+    "     from torch import nn\n",
+    "     from torch import nn\n    -from torch.nn.parallel import DistributedDataParallel as DDP\n",
+)
+REST = """
+     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+     loader = DataLoader(data, batch_size=32, shuffle=True)
+    +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+"""
+
+
+def test_the_wrapper_goes_and_its_settings_are_handed_on() -> None:
+    check_migrated(
+        IMPORTS.replace("import Accelerator", "import Accelerator, DistributedDataParallelKwargs"),
+        """
+        -dist.init_process_group("nccl")
+        -rank = dist.get_rank()
+        -model = DDP(nn.Linear(8, 3).cuda(rank), device_ids=[rank], find_unused_parameters=True)
+        +accelerator = Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])
+        +model = nn.Linear(8, 3)
+        """,
+        REST,
+        TRAINED,
+    )
+
+
+def test_a_name_of_its_own_for_the_wrapper_goes() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -dist.init_process_group("nccl")
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+        -ddp = DDP(model)
+        """,
+        """
+        -optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+        +optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         for x, y in loader:
+        -    loss = F.cross_entropy(ddp(x), y)
+        +    loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        -torch.save(ddp.module.state_dict(), "net.pt")
+        +accelerator.save(accelerator.get_state_dict(model), "net.pt")
+        """,
+    )
+
+
+def test_a_name_for_the_model_without_its_wrapper_stays_what_it_is() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -dist.init_process_group("nccl")
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         bare = model
+        -if dist.get_world_size() > 1:
+        -    model = DDP(model)
+        -    bare = model.module
+        """,
+        REST,
+        TRAINED,
+        """
+        -torch.save(bare.state_dict(), "net.pt")
+        +accelerator.save(accelerator.get_state_dict(bare), "net.pt")
+        """,
+    )
+
+
+def test_synchronised_batch_normalisation_stays() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -dist.init_process_group("nccl")
+        +accelerator = Accelerator()
+         model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Linear(8, 3))
+        -model = DDP(model)
+        """,
+        REST,
+        TRAINED,
+    )

@@ -1,0 +1,102 @@
+"""AM430: `DistributedSampler` goes; `prepare` deals the batches between the processes."""
+
+from __future__ import annotations
+
+from support.migration import TRAINED, check_migrated, check_refused
+from support.parallel import GROUP_IMPORTS
+
+IMPORTS = GROUP_IMPORTS.replace(
+    "     from torch.utils.data import DataLoader, TensorDataset\n",
+    "    -from torch.utils.data import DataLoader, DistributedSampler, TensorDataset\n"
+    "    +from torch.utils.data import DataLoader, TensorDataset\n",
+)
+BEGIN = (
+    IMPORTS
+    + """
+    -dist.init_process_group("nccl")
+    +accelerator = Accelerator()
+     model = nn.Linear(8, 3)
+     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+)
+
+
+def test_the_loader_shuffles_where_the_sampler_did() -> None:
+    check_migrated(
+        BEGIN,
+        """
+        -sampler = DistributedSampler(data)
+        -loader = DataLoader(data, batch_size=32, sampler=sampler)
+        ! AM430 review: not the one that the DistributedSampler drew
+        +loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        -sampler.set_epoch(0)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_sampler_that_does_not_shuffle() -> None:
+    check_migrated(
+        BEGIN,
+        """
+        -loader = DataLoader(data, batch_size=32, sampler=DistributedSampler(data, shuffle=False))
+        +loader = DataLoader(data, batch_size=32)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )
+
+
+def test_a_sampler_for_several_processes_only_leaves_what_one_did() -> None:
+    check_migrated(
+        BEGIN,
+        """
+        -if dist.get_world_size() > 1:
+        -    sampler = DistributedSampler(data)
+        -else:
+        -    sampler = None
+        -loader = DataLoader(data, batch_size=32, shuffle=(sampler is None), sampler=sampler)
+        ! AM430 migrated
+        +loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        -if sampler is not None:
+        -    sampler.set_epoch(1)
+        """,
+        TRAINED,
+    )
+
+
+def test_the_length_of_a_sampler_is_that_of_its_set() -> None:
+    check_migrated(
+        BEGIN,
+        """
+        -sampler = DistributedSampler(data, shuffle=False)
+        -loader = DataLoader(data, batch_size=32, sampler=sampler)
+        +loader = DataLoader(data, batch_size=32)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+        """
+        -print(len(sampler))
+        +accelerator.print(len(loader.dataset))
+        """,
+    )
+
+
+def test_a_sampler_in_other_hands_refuses_the_file() -> None:
+    check_refused(
+        "import torch\nimport torch.distributed as dist\nimport torch.nn.functional as F\nfrom torch import nn\n"
+        "from torch.utils.data import DataLoader, DistributedSampler\n\nfrom mine import batches, data\n",
+        """
+         dist.init_process_group("nccl")
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         sampler = DistributedSampler(data)
+         loader = DataLoader(data, batch_sampler=batches(sampler))
+        ! AM900 refused: in a way that has no counterpart
+         for x, y in loader:
+             F.cross_entropy(model(x), y).backward()
+             optimizer.step()
+        """,
+    )
