@@ -15,7 +15,7 @@ import torch
 from accelerate_migrate.findings import Target
 from accelerate_migrate.verify.compare import compare, in_step, losses, one_process_view
 from accelerate_migrate.verify.run import Run
-from support.cases import CASES, Case
+from support.cases import CASES, Case, texts
 from support.training import numbers, printed, train
 
 pytestmark = pytest.mark.e2e
@@ -36,18 +36,24 @@ class Trained:
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     case: Case = request.param
-    result = case.migrate()
-    assert result.after is not None
-    assert result.launch_config is not None
+    results = case.migrate()
+    launch_config = results["train.py"].launch_config
+    assert launch_config is not None
     old, new = tmp_path_factory.mktemp("before"), tmp_path_factory.mktemp("after")
     original, script, config = old / "train.py", new / "train.py", new / "train.launch.yaml"
-    original.write_bytes(case.file("before.py").read_bytes())
-    script.write_bytes(result.after)
-    config.write_text(result.launch_config, encoding="utf-8")
+    write(old, case.before)
+    write(new, texts(results))
+    config.write_text(launch_config, encoding="utf-8")
     with ThreadPoolExecutor(2) as pool:
         before = pool.submit(train, original, case.one.runs, original=True)
         after = pool.submit(train, script, case.one.runs)
         return Trained(case, original, script, config, before.result(), after.result())
+
+
+def write(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Put the files of a program into a folder."""
+    for name, text in files.items():
+        (folder / name).write_bytes(text)
 
 
 def test_one_process_is_bit_identical(trained: Trained) -> None:
@@ -60,11 +66,8 @@ def test_one_process_is_bit_identical(trained: Trained) -> None:
 
 def test_under_accelerate_it_trains_the_same(trained: Trained, tmp_path: Path) -> None:
     """With ``--target accelerate`` the result runs under Accelerate itself, bit for bit as the original."""
-    result = trained.case.migrate(Target.ACCELERATE)
-    assert result.after is not None
-    script = tmp_path / "train.py"
-    script.write_bytes(result.after)
-    for before, after in zip(trained.before, train(script, trained.case.one.runs), strict=True):
+    write(tmp_path, texts(trained.case.migrate(Target.ACCELERATE)))
+    for before, after in zip(trained.before, train(tmp_path / "train.py", trained.case.one.runs), strict=True):
         compared = compare(before.traces[0], after.traces[0])
         assert compared.events > 0
         assert compared.identical, compared

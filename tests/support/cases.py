@@ -7,6 +7,8 @@
     fixtures/NAME/after.accelerate.py   only where ``--target accelerate`` gives more than another import
     fixtures/NAME/case.toml        how it is trained; may be missing
 
+A program of several files has folders ``before/`` and ``after/`` in the place of the scripts; ``train.py`` is started.
+
 ``pytest --update-fixtures`` writes all but the first and the last from what the tool does now; review the diff.
 """
 
@@ -57,10 +59,33 @@ class Case:
     def file(self, name: str) -> Path:
         return self.folder / name
 
-    def migrate(self, target: Target = Target.RUNTIME) -> FileResult:
-        """The tool's result for ``before.py``, as a file called ``train.py``."""
-        script = Script("train.py", self.file("before.py").read_bytes())
-        return migrate_program([script], Options(target=target))[0]
+    @property
+    def before(self) -> dict[str, bytes]:
+        """The original's files by name; the script of a single file is called ``train.py``."""
+        single = self.file("before.py")
+        if single.exists():
+            return {"train.py": single.read_bytes()}
+        return {file.name: file.read_bytes() for file in sorted(self.file("before").glob("*.py"))}
+
+    def expected(self, name: str) -> Path:
+        """Where the migrated form of a file is kept."""
+        return self.file("after.py") if self.file("before.py").exists() else self.file("after") / name
+
+    def migrate(self, target: Target = Target.RUNTIME) -> dict[str, FileResult]:
+        """The tool's result for each file, ``train.py`` first."""
+        return migrated(self.before, target)
+
+
+def migrated(files: dict[str, bytes], target: Target = Target.RUNTIME) -> dict[str, FileResult]:
+    """The tool's result for each file of a program, ``train.py`` first."""
+    names = sorted(files, key=lambda name: (name != "train.py", name))
+    results = migrate_program([Script(name, files[name]) for name in names], Options(target=target))
+    return dict(zip(names, results, strict=True))
+
+
+def texts(results: dict[str, FileResult]) -> dict[str, bytes]:
+    """The files of a program after its migration, those that did not change included."""
+    return {name: result.before if result.after is None else result.after for name, result in results.items()}
 
 
 def _runs(table: dict[str, Any], default: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
@@ -75,10 +100,14 @@ def _case(folder: Path) -> Case:
     return Case(folder, one, Training(_runs(two, one.runs), two.get("losses"), two.get("lines")))
 
 
-CASES = [_case(script.parent) for script in sorted(FIXTURES.glob("*/before.py"))]
+CASES = [_case(before.parent) for before in sorted([*FIXTURES.glob("*/before.py"), *FIXTURES.glob("*/before")])]
 
 
-def findings_text(result: FileResult) -> str:
-    """The findings of a file, a line each, in the form of ``findings.txt``."""
-    ordered = sorted(result.findings, key=lambda finding: (finding.line, finding.code, finding.column))
-    return "".join(f"{finding.line} {finding.code} {finding.severity.value}\n" for finding in ordered)
+def findings_text(results: dict[str, FileResult]) -> str:
+    """The findings of a program, a line each, as in ``findings.txt``; with the file where there are several."""
+    lines = []
+    for name, result in results.items():
+        ordered = sorted(result.findings, key=lambda finding: (finding.line, finding.code, finding.column))
+        where = f"{name}:" if len(results) > 1 else ""
+        lines += [f"{where}{finding.line} {finding.code} {finding.severity.value}\n" for finding in ordered]
+    return "".join(lines)

@@ -218,16 +218,28 @@ class Placement:
         return [base.node for base in bases if isinstance(base, ClassRef)]
 
     def _holder(self, owner: ast.ClassDef) -> ast.ClassDef | None:
-        """The class among ``owner`` and its bases whose constructor every object of ``owner`` goes through."""
-        found = next((c for c in self._family(owner) if _initialiser(c) is not None), None)
-        if found is None or not self.module.is_active(found) or self._is_model(found):
+        """The class, ``owner`` or its farthest base, whose constructor every object of ``owner`` goes through."""
+        found = next(iter(self._constructed(owner)), None)
+        if found is None:
             return None
+        for base in self._constructed(found)[1:]:
+            calls = self.training.store.callers.get(_required(_initialiser(base)), set())
+            if any(call in calls for call in self.module.walk(_initialiser(found))):
+                found = base
         calls = self.training.store.callers.get(_required(_initialiser(found)), set())
         for other in self._subclasses(owner):
             own = _initialiser(other)
             if other is not found and own is not None and not any(c in calls for c in self.module.walk(own)):
                 return None  # a subclass that does not call the constructor
         return found
+
+    def _constructed(self, owner: ast.ClassDef) -> list[ast.ClassDef]:
+        """The classes among ``owner`` and its bases that have a constructor which may be given the accelerator."""
+        return [
+            base
+            for base in self._family(owner)
+            if _initialiser(base) is not None and self.module.is_active(base) and not self._is_model(base)
+        ]
 
     def _subclasses(self, owner: ast.ClassDef) -> list[ast.ClassDef]:
         return [n for n in self.module.walk() if isinstance(n, ast.ClassDef) and owner in self._family(n)]

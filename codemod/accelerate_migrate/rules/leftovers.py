@@ -8,7 +8,7 @@ from accelerate_migrate.analysis import processes
 from accelerate_migrate.analysis.devices import availability
 from accelerate_migrate.analysis.flags import is_about_device
 from accelerate_migrate.analysis.modes import DTYPES
-from accelerate_migrate.analysis.values import Library, Value, is_device
+from accelerate_migrate.analysis.values import ClassRef, Library, Role, Value, is_device
 from accelerate_migrate.rules.base import Context, Rule
 
 
@@ -116,7 +116,16 @@ def _loads_of_field(context: Context, target: ast.Attribute) -> list[ast.AST]:
     if module.class_of(module.function(target)) not in context.plan.placement.carriers:
         return []
     everywhere = [n for n in module.everywhere() if isinstance(n, ast.Attribute) and n.attr == target.attr]
-    return [n for n in everywhere if isinstance(n.ctx, ast.Load)]
+    return [n for n in everywhere if isinstance(n.ctx, ast.Load) and not _is_of_model(context, n)]
+
+
+def _is_of_model(context: Context, node: ast.Attribute) -> bool:
+    """Whether a method of a model asks this of something that it is given: a tensor, not the trainer."""
+    module = context.plan.module
+    owner, file = module.class_of(module.function(node)), module.module_of(node)
+    if owner is None or file is None or (isinstance(node.value, ast.Name) and node.value.id == "self"):
+        return False
+    return context.plan.store.class_role(ClassRef(owner, file)) is Role.MODEL
 
 
 RULE = Rule(
