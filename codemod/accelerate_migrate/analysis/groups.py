@@ -83,9 +83,8 @@ def _check_certain(module: Files, homes: list[Home], anchor: ast.stmt) -> None:
         current = parent
     for home in homes:
         if not any(_binds(statement, home.name) for statement in before):
-            raise Unclear(
-                f"`{home.name}` is made under a condition only, so it cannot be prepared for sure", home.bindings[0]
-            )
+            told = f"`{home.name}` is made under a condition only, so it cannot be prepared for sure"
+            raise Unclear(told, home.bindings[0], about=home.sites)
 
 
 def _binds(statement: ast.stmt, name: str) -> bool:
@@ -195,7 +194,7 @@ def _loop_around(module: Files, home: Home) -> ast.AST | None:
                 break
         loops.append(found)
     if len(set(loops)) > 1:
-        raise Unclear(f"`{home.name}` is made both inside and outside a loop", home.bindings[0])
+        raise Unclear(f"`{home.name}` is made both inside and outside a loop", home.bindings[0], about=home.sites)
     return loops[0]
 
 
@@ -237,7 +236,8 @@ def check_aliases(training: Training, groups: list[Group], known: frozenset[str]
             if not (inside | drawn) & group.sites or _is_home(training, group, node, text):
                 continue
             if _is_iterated_outside(training, group, node, inside):
-                raise Unclear(f"`{text}` is used besides where it is prepared, at line {group.anchor.lineno}", node)
+                told = f"`{text}` is used besides where it is prepared, at line {group.anchor.lineno}"
+                raise Unclear(told, node, about=inside & group.sites)
             before = [s for s in training.leading_to(node, group.scope) if s.lineno <= (group.anchor.end_lineno or 0)]
             if not before or not _is_read_later(training, group, node, text):
                 continue
@@ -251,7 +251,7 @@ def check_aliases(training: Training, groups: list[Group], known: frozenset[str]
                 if one.sites() & sites
                 else "keeps what is trained in a container"
             )
-            raise Unclear(f"`{text}` {done} before it is prepared", node)
+            raise Unclear(f"`{text}` {done} before it is prepared", node, about=sites)
 
 
 def _is_iterated_outside(training: Training, group: Group, node: ast.expr, inside: set[Site]) -> bool:

@@ -71,7 +71,7 @@ def _places(training: Training, wanted: frozenset[Site]) -> tuple[list[Home], di
                         continue
                     others = [a for a in one if not isinstance(a, Object) and a != Const(None)]
                     if others or one.sites() - wanted:
-                        unclear = Unclear(f"`{text}` may hold something other than what is trained", leaf)
+                        unclear = Unclear(f"`{text}` may hold something other than what is trained", leaf, about=held)
                         doubtful |= dict.fromkeys(held, unclear)
                         continue
                     if _keeps(training, statement, text) and _loops_around(module, statement):
@@ -181,7 +181,8 @@ def _chosen(
         if not held_by and site in doubtful:
             raise doubtful[site]
         if not held_by:
-            raise Unclear(f"the {site.role.value} made here is not held by a plain variable", training.made_at(site))
+            told = f"the {site.role.value} made here is not held by a plain variable"
+            raise Unclear(told, training.made_at(site), about=[site])
         most = max(len(covered[place.scope]) for place in held_by)
         scopes = {place.scope for place in held_by if len(covered[place.scope]) == most}
         scope = scopes.pop() if len(scopes) == 1 else training.outermost(scopes)
@@ -193,7 +194,8 @@ def _chosen(
             used = attributes
         if len(used) > 1:
             listed = " and ".join(f"`{place.name}`" for place in used)
-            raise Unclear(f"the {site.role.value} made here goes by several names: {listed}", training.made_at(site))
+            told = f"the {site.role.value} made here goes by several names: {listed}"
+            raise Unclear(told, training.made_at(site), about=[site])
         if used[0] not in chosen:
             chosen.append(used[0])
     return chosen

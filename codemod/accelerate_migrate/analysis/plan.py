@@ -110,26 +110,36 @@ def plan_training(training: Training) -> Plan | None:
         raise Unclear("the model whose parameters the optimizer owns could not be found", training.steps[0])
     check_gradients(training)
     parallel = find_parallel(training)
-    evaluations = evaluation.decide(training)
-    trained = training.models | training.optimizers | training.per_batch_schedulers
-    homes = split_by_phase(
-        training, find_homes(training, trained | (training.loaders - set(evaluations.whole)), parallel.aliases)
-    )
-    groups = group_homes(training, homes)
-    apart = _made_apart(training, groups)
-    if apart:
-        evaluations = evaluation.decide(training, dict.fromkeys(apart, "it is made where the accelerator is not"))
-        homes = split_by_phase(
-            training, find_homes(training, trained | (training.loaders - set(evaluations.whole)), parallel.aliases)
-        )
-        groups = group_homes(training, homes)
-    check_aliases(training, groups, parallel.aliases)
+    evaluations, homes, groups = _prepared(training, parallel)
     definitions = [d for d in find_definitions(training, parallel.gone) if not parallel.is_gone(d.statement)]
     placement = place(training, groups, definitions)
     for call in training.backwards:
         if not placement.available(call):
             raise Unclear("the accelerator cannot be passed to the code that trains", call)
     return Plan(training.module, training.store, training, definitions, evaluations, homes, groups, placement, parallel)
+
+
+def _prepared(training: Training, parallel: Parallel) -> tuple[Evaluations, list[Home], list[Group]]:
+    """What is prepared, where. A loader for evaluation alone that cannot be is left whole on every process."""
+    apart: dict[Site, str] = {}
+    trained_on = training.trained_loaders.union(*map(training.drawn_for, training.backwards))
+    while True:
+        evaluations = evaluation.decide(training, apart)
+        wanted = training.models | training.optimizers | training.per_batch_schedulers
+        wanted |= training.loaders - set(evaluations.whole)
+        try:
+            homes = split_by_phase(training, find_homes(training, wanted, parallel.aliases))
+            groups = group_homes(training, homes)
+            unreached = _made_apart(training, groups)
+            if not unreached:
+                check_aliases(training, groups, parallel.aliases)
+                return evaluations, homes, groups
+            apart |= dict.fromkeys(unreached, "it is made where the accelerator is not")
+        except Unclear as unclear:
+            optional = all(s.role is Role.LOADER and s not in trained_on for s in unclear.about)
+            if not unclear.about or not optional or unclear.about <= apart.keys():
+                raise
+            apart |= dict.fromkeys(unclear.about, unclear.message)
 
 
 def _made_apart(training: Training, groups: list[Group]) -> frozenset[Site]:

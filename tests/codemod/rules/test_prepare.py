@@ -362,3 +362,24 @@ def test_an_optimizer_that_a_flag_turns_off_is_prepared_where_it_is_made() -> No
                      p.data.add_(p.grad, alpha=-0.1)
         """,
     )
+
+
+def test_a_loader_that_no_variable_holds_is_evaluated_whole() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+
+         def accuracy(model, loader):
+             right = 0
+             for x, y in loader:
+        -        right += (model(x.cuda()).argmax(1) == y.cuda()).sum().item()
+        +        right += (model(x.to(accelerator.device)).argmax(1) == y.to(accelerator.device)).sum().item()
+             return right
+
+
+        -print(accuracy(model, DataLoader(data, batch_size=32)))
+        !AM140 note: not held by a plain variable
+        +accelerator.print(accuracy(model, DataLoader(data, batch_size=32)))
+        """,
+    )
