@@ -62,10 +62,10 @@ UNSUPPORTED = Code(
     "AM900",
     "unsupported",
     "A script that this version cannot migrate safely is left whole, with the reason.",
-    "A migration that trains differently without a word is worse than none. Distributed code made by hand, mixed\n"
-    "precision, and trainers whose parts live in objects or other files are refused, and so are scripts that another\n"
-    "framework trains: Lightning, Fabric, the Trainer of transformers, DeepSpeed, Ray, ignite, fastai, Catalyst, and\n"
-    "Accelerate itself.",
+    "A migration that trains differently without a word is worse than none. Parallelism beyond data parallelism and\n"
+    "training whose parts cannot be told for sure are refused, and so are scripts that another framework trains:\n"
+    "Lightning, Fabric, the Trainer of transformers, DeepSpeed, Ray, ignite, fastai, Catalyst, and Accelerate itself.\n"
+    "Files that train together are left together.",
 )
 OWN_CODES = (INTERNAL, SOURCE, WRITE, LAUNCH, NOTEBOOK, UNSUPPORTED)
 

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from accelerate_migrate.analysis.modules import MAX_NEIGHBOUR_BYTES, import_paths
+from accelerate_migrate.analysis.modules import MAX_NEIGHBOUR_BYTES, import_paths, search_path
 
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+(?P<source>[.\w]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n#]*)"
@@ -59,8 +59,9 @@ def _imported(path: str, data: bytes, sources: Mapping[str, bytes]) -> set[str]:
     queue = [(path, data)]
     while queue:
         importer, text = queue.pop()
+        further = search_path(text)
         for dotted, level in _imports(text):
-            for candidate in import_paths(os.path.dirname(importer), dotted, level):
+            for candidate in import_paths(os.path.dirname(importer), dotted, level, further):
                 if candidate in seen:
                     break
                 if candidate in sources:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from accelerate_migrate.analysis.scopes import argument_for, assigned_targets, binding_scope, parameters
 from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Availability, Const, DeviceValue, Value, is_device
+from accelerate_migrate.analysis.values import Availability, Const, DeviceValue, Role, Value, is_device
 
 _PAIRS: list[tuple[type[ast.cmpop], type[ast.cmpop]]] = [
     (ast.Eq, ast.NotEq),
@@ -148,6 +148,18 @@ def _is_only_cpu(training: Training, definition: DeviceDefinition) -> bool:
     return value is not None and spelled_kinds(training.value(value)) == {"cpu"}
 
 
+def says_where_to_load(training: Training, definition: DeviceDefinition) -> bool:
+    """Whether a device is only ever the ``map_location`` of a load: then it is no choice of where to train."""
+    module = training.module
+    reads = [
+        node
+        for node in module.walk(definition.scope)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in definition.targets
+    ]
+    parents = [module.parents[node] for node in reads]
+    return bool(reads) and all(isinstance(p, ast.keyword) and p.arg == "map_location" for p in parents)
+
+
 def _has_other_target(definition: DeviceDefinition, found: list[DeviceDefinition]) -> bool:
     return any(other.targets != definition.targets for other in found)
 
@@ -162,11 +174,26 @@ def guarded_choice(training: Training, scope: ast.AST) -> tuple[str | None, int]
         if isinstance(node, (ast.If, ast.IfExp)) and is_device_flag(training, node.test):
             body = node.body if isinstance(node.body, list) else [node.body]
             if any(isinstance(n, ast.Attribute) and n.attr in ("cuda", "to") for part in body for n in ast.walk(part)):
-                return condition_as_cpu(training, node.test), node.lineno
+                if is_flag(training, node.test) or _guards_models(training, node):
+                    return condition_as_cpu(training, node.test), node.lineno
     for node in nodes:
         if isinstance(node, (ast.Attribute, ast.Name)) and is_device_argument(training, node):
             return f'{ast.unparse(node)} == "cpu"', node.lineno
     return None, 0
+
+
+def _guards_models(training: Training, node: ast.If | ast.IfExp) -> bool:
+    """Whether no model goes to CUDA but where a flag says so: without the flag, the script trains on the CPU."""
+    module = training.module
+    flag = ast.unparse(node.test)
+    for call in module.walk(module.root(node)):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
+            if training.value(call.func.value).sites(Role.MODEL) and not any(
+                isinstance(around, (ast.If, ast.IfExp)) and flag in ast.unparse(around.test)
+                for around in module.ancestors(call)
+            ):
+                return False
+    return True
 
 
 def _means_the_same(training: Training, node: ast.AST, scope: ast.AST) -> bool:

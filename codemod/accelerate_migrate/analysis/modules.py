@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -239,7 +240,7 @@ class Program:
         Folders are tried as Python would: the script's own folder first, then the folders above it up to three.
         """
         steps = self._steps.get(importer, 0) + 1
-        for candidate in import_paths(importer.folder, dotted, level):
+        for candidate in import_paths(importer.folder, dotted, level, search_path(importer.data)):
             path = os.path.abspath(candidate)
             if path not in self._by_path:
                 if steps > self._limit:
@@ -253,12 +254,26 @@ class Program:
         return None
 
 
-def import_paths(folder: str, dotted: str, level: int = 0) -> Iterator[str]:
-    """The files that ``import dotted`` (or ``from .dotted``) in a file of this folder may mean, likely ones first."""
+_SEARCH_PATH = re.compile(rb"""sys\.path\.(?:append|insert)\(\s*(?:\d+\s*,\s*)?['"]([\w./-]+)['"]\s*\)""")
+
+
+def search_path(data: bytes) -> list[str]:
+    """The folders that a file puts on the path for imports, as written there."""
+    return [found.decode() for found in _SEARCH_PATH.findall(data)] if b"sys.path" in data else []
+
+
+def import_paths(folder: str, dotted: str, level: int = 0, further: Iterable[str] = ()) -> Iterator[str]:
+    """The files that ``import dotted`` (or ``from .dotted``) in a file of this folder may mean, likely ones first.
+
+    ``further`` are folders that the file puts on the path.
+    """
     base = folder
     for _ in range(max(level - 1, 0)):
         base = os.path.dirname(base)
-    bases = [base] if level else [base, *(os.path.normpath(os.path.join(base, *[".."] * n)) for n in (1, 2, 3))]
+    bases = [base]
+    if not level:
+        bases += [os.path.normpath(os.path.join(base, added)) for added in further]
+        bases += [os.path.normpath(os.path.join(base, *[".."] * n)) for n in (1, 2, 3)]
     relative = dotted.replace(".", os.sep)
     for above in bases:
         stem = os.path.join(above, relative) if relative else above

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 
-from accelerate_migrate.analysis.devices import DeviceDefinition, branch_choice, guarded_choice
+from accelerate_migrate.analysis.devices import (
+    DeviceDefinition,
+    branch_choice,
+    guarded_choice,
+    says_where_to_load,
+)
 from accelerate_migrate.analysis.groups import Group
 from accelerate_migrate.analysis.modules import Files, Module
 from accelerate_migrate.analysis.scopes import argument_for, is_decorated, parameters
@@ -340,6 +345,7 @@ def _with_definitions(training: Training, scope: ast.AST, definitions: list[Devi
     root = training.module.root(scope)
     if any(d.scope is root for d in definitions) and scope in training.called_from(root):
         return [root]
+    definitions = [d for d in definitions if not says_where_to_load(training, d)]
     callers = training.callers_of(scope)[1:]
     choosing = [above for above in callers if any(d.scope is above for d in definitions)]
     outermost = [one for one in choosing if not any(one in training.called_from(o) for o in choosing if o is not one)]
@@ -357,6 +363,7 @@ def common_caller(training: Training, scopes: list[ast.AST]) -> ast.AST | None:
 
 
 def _creation(training: Training, scope: ast.AST, groups: list[Group], definitions: list[DeviceDefinition]) -> Creation:
+    definitions = [d for d in definitions if not says_where_to_load(training, d)]
     reached = training.called_from(scope)
     inside = [
         d for d in definitions if d.scope in reached or training.module.root(d.scope) is training.module.root(scope)

@@ -132,3 +132,23 @@ def test_a_flag_of_the_command_line_that_holds_a_device() -> None:
         reveal(args.device)  # -> device string
         reveal(args.name)  # -> (?).name
     """)
+
+
+def test_where_a_checkpoint_is_loaded_to_is_no_choice_of_a_device() -> None:
+    script = """import torch
+from torch import nn
+from settings import args
+if args.gpu is None:
+    state = torch.load("net.pt")
+else:
+    place = "cuda:{}".format(args.gpu)
+    state = torch.load("net.pt", map_location=place)
+"""
+    assert plan_of(script + TRAINING).placement.creations[0].cpu is None
+
+
+def test_a_flag_that_only_some_moves_ask_for_is_no_choice_of_the_cpu() -> None:
+    some = "if args.gpu:\n    net = net.cuda()\nelse:\n    net = net.cuda()\n"
+    script = "import torch\nfrom torch import nn\nfrom settings import args\nnet = nn.Linear(8, 3)\n" + some
+    trained = "opt = torch.optim.SGD(net.parameters(), lr=0.1)\nnet(x).mean().backward()\nopt.step()\n"
+    assert plan_of(script + trained).placement.creations[0].cpu is None
