@@ -188,10 +188,14 @@ def _guards_models(training: Training, node: ast.If | ast.IfExp) -> bool:
     flag = ast.unparse(node.test)
     for call in module.walk(module.root(node)):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
-            if training.value(call.func.value).sites(Role.MODEL) and not any(
-                isinstance(around, (ast.If, ast.IfExp)) and flag in ast.unparse(around.test)
-                for around in module.ancestors(call)
-            ):
+            inside = [call, *module.ancestors(call)]
+            guarded = any(
+                isinstance(around, (ast.If, ast.IfExp))
+                and flag in ast.unparse(around.test)
+                and any(n in inside for n in (around.body if isinstance(around.body, list) else [around.body]))
+                for around in inside
+            )
+            if training.value(call.func.value).sites(Role.MODEL) and not guarded:
                 return False
     return True
 
