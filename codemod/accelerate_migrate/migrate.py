@@ -17,7 +17,7 @@ from accelerate_migrate.analysis.modules import Files, Module, Program
 from accelerate_migrate.analysis.plan import Plan, plan_training
 from accelerate_migrate.analysis.training import Training, is_accelerator
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.units import Unit, find_units, unit_of
+from accelerate_migrate.analysis.units import Unit, code_apart, find_units, unit_of
 from accelerate_migrate.edits import Edit, place_of
 from accelerate_migrate.findings import FileResult, Finding, Options, Severity, Status, Target
 from accelerate_migrate.launch_config import Inferred
@@ -184,7 +184,13 @@ class _Component:
         plan = plan_training(training)
         if plan is None:
             return
-        context = Context(plan, options, {module: skipped[module] for module in training.module.active})
+        trained = {module for unit in units for module in unit.modules}
+        apart = {
+            module: frozenset(line for s in found for line in range(s.lineno, (s.end_lineno or s.lineno) + 1))
+            for module, found in code_apart(training, trained).items()
+        }
+        closed = {m: skipped[m] | apart.get(m, frozenset()) for m in training.module.active}
+        context = Context(plan, options, closed)
         for rule in chosen_rules(options):
             context.run(rule)
         edits: dict[Module, list[Edit]] = defaultdict(list)
@@ -199,11 +205,13 @@ class _Component:
         for module in training.module.active:
             script = scripts[module]
             findings = context.findings_of(module)
-            if module not in after:
-                trains = any(module in unit.modules for unit in units)
-                known = () if trains else unsupported.notes(module, training.store, skipped[module])
+            if module not in trained:
+                known = unsupported.notes(module, training.store, skipped[module])
                 said = {finding.line for finding in findings}
-                self._settle(_unchanged(script, [*findings, *(n for n in known if n.line not in said)]))
+                open_ = [n for n in known if n.line not in said and (module not in after or n.line in apart[module])]
+                findings = tuple(sorted([*findings, *open_], key=lambda f: (f.line, f.column, f.code)))
+            if module not in after:
+                self._settle(_unchanged(script, findings))
                 continue
             self._settle(
                 FileResult(

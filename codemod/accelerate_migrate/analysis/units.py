@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from accelerate_migrate.analysis.modules import Files, Module
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.values import FunctionRef
+
+_APART = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,3 +54,31 @@ def unit_of(units: list[Unit], module: Module | None) -> list[Unit]:
     """The units that a file belongs to: those it trains in, else those it helps; all where neither is known."""
     trains = [unit for unit in units if module in unit.modules]
     return trains or [unit for unit in units if module in unit.helpers] or units
+
+
+def code_apart(training: Training, unit_modules: Iterable[Module]) -> dict[Module, list[ast.stmt]]:
+    """Functions of helper files, and their ``if __name__ == "__main__":``, that no code of these units leads to.
+
+    They belong to other runs: of an evaluation script that shares functions with a training script, say.
+    """
+    files = training.module
+    own = set(unit_modules)
+    helpers = [module for module in files.active if module not in own]
+    queue: list[ast.AST] = [module.tree for module in own]
+    queue += [s for module in helpers for s in module.tree.body if not isinstance(s, _APART) and not _is_main(s)]
+    led_to: set[ast.AST] = set()
+    while queue:
+        for node in files.walk(queue.pop()):
+            if isinstance(node, (ast.Name, ast.Attribute)):
+                for atom in training.value(node).of(FunctionRef):
+                    if atom.node not in led_to:
+                        led_to.add(atom.node)
+                        queue.append(atom.node)
+    return {
+        module: [s for s in module.tree.body if _is_main(s) or (isinstance(s, _APART) and s not in led_to)]
+        for module in helpers
+    }
+
+
+def _is_main(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)

@@ -1,0 +1,49 @@
+"""Files that several runs share: a migration changes what its own run leads to."""
+
+from __future__ import annotations
+
+from accelerate_migrate.findings import Status
+from support.cases import migrated
+
+TRAIN = b"""\
+import torch
+from torch import nn
+from evaluate import accuracy
+
+net = nn.Linear(8, 3).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+nn.functional.cross_entropy(net(torch.randn(4, 8).cuda()), torch.ones(4).long().cuda()).backward()
+optimizer.step()
+print(accuracy(net, torch.randn(4, 8)))
+"""
+EVALUATE = b"""\
+import sys
+
+import torch
+from torch import nn
+
+
+def accuracy(net, x):
+    print("evaluating")
+    return (net(x.cuda()).argmax(1) == 1).sum().item()
+
+
+def main():
+    net = nn.DataParallel(nn.Linear(8, 3))
+    net.load_state_dict(torch.load(sys.argv[1]))
+    print(accuracy(net.cuda(), torch.randn(4, 8)))
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_what_only_another_run_leads_to_is_left_and_named() -> None:
+    results = migrated({"train.py": TRAIN, "evaluate.py": EVALUATE})
+    assert results["train.py"].status is Status.MIGRATED
+    lines = EVALUATE.decode().split("\n")
+    after = results["evaluate.py"].text_after().split("\n")
+    assert after[after.index("def main():") :] == lines[lines.index("def main():") :]
+    said = {finding.line for finding in results["evaluate.py"].findings}
+    assert lines.index("    print(accuracy(net.cuda(), torch.randn(4, 8)))") + 1 in said
