@@ -116,8 +116,10 @@ def decide(training: Training, apart: Mapping[Site, str] | None = None) -> Evalu
 
 
 def _feeds_training(training: Training, loop: LoaderLoop, trained: frozenset[Site]) -> bool:
-    """Whether a loop inside a training loop draws what is trained on there; others measure every so many steps."""
-    return training.in_training_loop(loop.node) and bool(loop.loaders & trained)
+    """Whether a loop draws what is trained on: inside a training loop, or in a generator that hands batches on."""
+    if not loop.loaders & trained:
+        return False
+    return training.in_training_loop(loop.node) or any(isinstance(n, ast.Yield) for n in ast.walk(loop.node))
 
 
 class _Loop(Outputs):

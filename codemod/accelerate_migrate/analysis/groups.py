@@ -28,6 +28,16 @@ class Group:
     scope: ast.AST
 
     @property
+    def made(self) -> ast.Call | None:
+        """The call that makes the one loader, where it goes through ``prepare`` on the spot."""
+        return self.homes[0].made
+
+    @property
+    def end(self) -> int:
+        """The line behind which its objects are prepared."""
+        return (self.made or self.anchor).end_lineno or 0
+
+    @property
     def sites(self) -> frozenset[Site]:
         """The objects that it prepares."""
         return frozenset(site for home in self.homes for site in home.sites)
@@ -41,8 +51,10 @@ def group_homes(training: Training, homes: list[Home]) -> list[Group]:
     module = training.module
     apart: dict[tuple[ast.AST, ast.AST | None, ast.AST | None, int], list[Home]] = defaultdict(list)
     for home in homes:
+        if home.made is not None:
+            continue
         apart[home.scope, _loop_around(module, home), _branch_around(module, home, homes), home.phase].append(home)
-    groups = []
+    groups = [Group((home,), home.bindings[0], home.scope) for home in homes if home.made is not None]
     for (scope, *_), members in apart.items():
         anchor = _anchor(module, members)
         if _trains(training, anchor, members):
@@ -233,6 +245,8 @@ def check_aliases(training: Training, groups: list[Group], known: frozenset[str]
             continue
         text = ast.unparse(node)
         for group in groups if text not in known else ():
+            if group.made is not None:
+                continue  # nothing has it as it was before
             if not (inside | drawn) & group.sites or _is_home(training, group, node, text):
                 continue
             if _is_iterated_outside(training, group, node, inside):

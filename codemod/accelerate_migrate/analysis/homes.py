@@ -20,7 +20,8 @@ _ORDER = {Role.MODEL: 0, Role.OPTIMIZER: 1, Role.LOADER: 2, Role.SCHEDULER: 3}
 class Home:
     """A place that holds an object to prepare; ``name`` is its source: ``net``, ``self.net``, ``nets["G"]``.
 
-    ``scope`` is the function (or file) of the statements that bind it, which are ``bindings``, in order.
+    ``scope`` is the function (or file) of the statements that bind it, which are ``bindings``, in order. A loader that
+    nothing holds by itself (``cycle(DataLoader(...))``) has no name: it is prepared right where it is ``made``.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Home:
     scope: ast.AST
     bindings: tuple[ast.stmt, ...]
     phase: int = 0  # how many trainings of the scope come before it
+    made: ast.Call | None = None
 
 
 def find_homes(training: Training, wanted: frozenset[Site], aliases: frozenset[str] = frozenset()) -> list[Home]:
@@ -178,6 +180,10 @@ def _chosen(
     chosen: list[Home] = []
     for site in sorted(wanted, key=lambda s: (s.path, s.line, s.column)):
         held_by = [place for place in places if site in place.sites]
+        where_made = _where_made(training, site)
+        if not held_by and where_made is not None:
+            chosen.append(where_made)
+            continue
         if not held_by and site in doubtful:
             raise doubtful[site]
         if not held_by:
@@ -192,6 +198,9 @@ def _chosen(
         attributes = [place for place in used if "." in place.name]
         if len(used) > 1 and len(attributes) == 1:
             used = attributes
+        if len(used) > 1 and where_made is not None:
+            chosen.append(where_made)
+            continue
         if len(used) > 1:
             listed = " and ".join(f"`{place.name}`" for place in used)
             told = f"the {site.role.value} made here goes by several names: {listed}"
@@ -199,6 +208,19 @@ def _chosen(
         if used[0] not in chosen:
             chosen.append(used[0])
     return chosen
+
+
+def _where_made(training: Training, site: Site) -> Home | None:
+    """The call that makes a loader, as its place: a loader can go through ``prepare`` on its own, before all else."""
+    made = training.made_at(site)
+    if site.role is not Role.LOADER or not isinstance(made, ast.Call) or not training.module.is_active(made):
+        return None
+    if len(training.store.details[site].nodes) > 1 or training.value(made).sites() != {site}:
+        return None
+    if any(isinstance(around, ast.Lambda) for around in training.module.ancestors(made)):
+        return None
+    statement = training.module.statement(made)
+    return Home("", Role.LOADER, frozenset([site]), training.module.function(made), (statement,), made=made)
 
 
 def _is_used_to_train(training: Training, place: Home) -> bool:

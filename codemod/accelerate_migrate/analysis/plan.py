@@ -75,7 +75,7 @@ class Plan:
     def _is_bare_name(self, group: Group, site: Site, node: ast.AST) -> bool:
         """Whether the object is asked for by a name that a caller of the ``prepare`` had for it before."""
         named = next((n for n in ast.walk(node) if isinstance(n, ast.Name) and site in self.value(n).sites()), None)
-        if named is None:
+        if named is None or group.made is not None:
             return False
         scope: ast.AST = self.module.function(named)
         while not isinstance(scope, ast.Module) and named.id not in self.store.scope_names(scope).bound:  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ class Plan:
     def _runs_behind(self, group: Group, node: ast.AST, seen: set[ast.AST]) -> bool:
         scope = self.module.function(node)
         if scope is group.scope:
-            return node.lineno > (group.anchor.end_lineno or 0) if isinstance(node, (ast.expr, ast.stmt)) else True
+            return node.lineno > group.end if isinstance(node, (ast.expr, ast.stmt)) else True
         if scope in seen:
             return False
         seen.add(scope)

@@ -14,6 +14,10 @@ def apply(context: Context) -> None:
     """Insert one ``prepare`` a group of objects that are made together."""
     for group in context.plan.groups:
         accelerator = context.accelerator(group.anchor)
+        if group.made is not None:
+            context.replace(group.made, f"{accelerator}.prepare({{0}})", group.made)
+            context.migrated(group.made, "this loader is prepared where it is made")
+            continue
         text = rebinding(tuple(h.name for h in group.homes), f"{accelerator}.prepare", group.anchor.col_offset)
         context.edit(Insert(group.anchor, text, after=True))
         names = ", ".join(f"`{home.name}`" for home in group.homes)
