@@ -40,6 +40,7 @@ from accelerate_migrate.analysis.values import (
     Tensor,
     Value,
     element,
+    flatten,
     join,
     sequence,
     value,
@@ -272,6 +273,8 @@ class Calls(Store):
             owned = owned_models(arguments.all())
             owned |= {s for v in arguments.all() for s in v.sites(Role.MODEL)}  # create_optimizer(args, model)
             unresolved = ANY if not owned else BOTTOM
+            tensors_given = any(isinstance(atom, Tensor) for one in arguments.all() for atom in flatten(one))
+            self.details[site].owns_tensors |= tensors_given
             found = join([value(*map(Object, owned)), unresolved])
         elif site.role is Role.SCHEDULER:
             found = join(value(Object(s)) for v in arguments.all() for s in v.sites(Role.OPTIMIZER))

@@ -85,7 +85,7 @@ class Evaluations:
 def decide(training: Training, apart: Mapping[Site, str] | None = None) -> Evaluations:
     """Look at every loop over a loader that does not train; those ``apart`` stay whole for the reason given."""
     result = Evaluations(whole=dict(apart or {}))
-    trained = training.trained_loaders.union(*map(training.drawn_for, training.backwards))
+    trained = training.loaders_trained_on
     measured = [loop for loop in training.loops if not loop.trains and not _feeds_training(training, loop, trained)]
     measured = [loop for loop in measured if not is_peek(training, loop.node)]
     plans: list[tuple[LoaderLoop, Gather | str]] = []

@@ -11,7 +11,7 @@ from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Const, Mapping_, Object, Role, Sequence_, Site, Value
+from accelerate_migrate.analysis.values import Const, Library, Mapping_, Object, Role, Sequence_, Site, Value, value
 
 _ORDER = {Role.MODEL: 0, Role.OPTIMIZER: 1, Role.LOADER: 2, Role.SCHEDULER: 3}
 
@@ -211,16 +211,25 @@ def _chosen(
 
 
 def _where_made(training: Training, site: Site) -> Home | None:
-    """The call that makes a loader, as its place: a loader can go through ``prepare`` on its own, before all else."""
+    """The call that makes a loader to train on, as its place: a loader can go through ``prepare`` on its own."""
     made = training.made_at(site)
-    if site.role is not Role.LOADER or not isinstance(made, ast.Call) or not training.module.is_active(made):
+    if site not in training.loaders_trained_on or not isinstance(made, ast.Call) or not training.module.is_active(made):
         return None
     if len(training.store.details[site].nodes) > 1 or training.value(made).sites() != {site}:
         return None
     if any(isinstance(around, ast.Lambda) for around in training.module.ancestors(made)):
         return None
+    if _is_begun_before_models(training, site, made):
+        return None
     statement = training.module.statement(made)
     return Home("", Role.LOADER, frozenset([site]), training.module.function(made), (statement,), made=made)
+
+
+def _is_begun_before_models(training: Training, site: Site, made: ast.Call) -> bool:
+    """Whether ``iter(DataLoader(...))`` may run before a model is made: a prepared loader draws its seed only later."""
+    around = training.module.parents[made]
+    begun = isinstance(around, ast.Call) and training.value(around.func) == value(Library("builtins.iter"))
+    return begun and not all((m.path, m.line < site.line) == (site.path, True) for m in training.models)
 
 
 def _is_used_to_train(training: Training, place: Home) -> bool:

@@ -107,7 +107,7 @@ def plan_training(training: Training) -> Plan | None:
             "gradients are computed here, but no optimizer that is known steps on them", training.backwards[0]
         )
     if not training.models:
-        raise Unclear("the model whose parameters the optimizer owns could not be found", training.steps[0])
+        _check_only_tensors(training)
     check_gradients(training)
     parallel = find_parallel(training)
     evaluations, homes, groups = _prepared(training, parallel)
@@ -119,10 +119,25 @@ def plan_training(training: Training) -> Plan | None:
     return Plan(training.module, training.store, training, definitions, evaluations, homes, groups, placement, parallel)
 
 
+def _check_only_tensors(training: Training) -> None:
+    """Raise ``Unclear`` unless what is trained is tensors of the script's own, such as an image or a latent code.
+
+    No wrapper averages their gradients, so that is right where every process computes them from the same data.
+    """
+    step = training.steps[0]
+    if not all(training.store.details[site].owns_tensors for site in training.optimizers):
+        raise Unclear("the model whose parameters the optimizer owns could not be found", step)
+    if training.loaders_trained_on:
+        raise Unclear(
+            "the optimizer steps on tensors that no model holds, whose gradients several processes would not average",
+            step,
+        )
+
+
 def _prepared(training: Training, parallel: Parallel) -> tuple[Evaluations, list[Home], list[Group]]:
     """What is prepared, where. A loader for evaluation alone that cannot be is left whole on every process."""
     apart: dict[Site, str] = {}
-    trained_on = training.trained_loaders.union(*map(training.drawn_for, training.backwards))
+    trained_on = training.loaders_trained_on
     while True:
         evaluations = evaluation.decide(training, apart)
         wanted = training.models | training.optimizers | training.per_batch_schedulers

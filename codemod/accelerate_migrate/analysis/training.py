@@ -258,6 +258,11 @@ class Training:
         return frozenset(site for loop in self.loops if loop.trains for site in loop.loaders)
 
     @cached_property
+    def loaders_trained_on(self) -> frozenset[Site]:
+        """The loaders whose batches a loss is computed from, however they are drawn."""
+        return self.trained_loaders.union(*map(self.drawn_for, self.backwards))
+
+    @cached_property
     def per_batch_schedulers(self) -> frozenset[Site]:
         """The schedulers to prepare: stepped once a batch, nowhere once an epoch, counted in batches of a loader."""
         batch: set[Site] = set()

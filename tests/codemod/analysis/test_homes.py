@@ -135,7 +135,7 @@ REFUSED = {
     "no optimizer": ("net = nn.Linear(8, 3)\nnet(x).mean().backward()\n", "no optimizer that is known"),
     "no model": (
         (
-            "weights = [torch.ones(3, requires_grad=True)]\nopt = torch.optim.SGD(weights, lr=0.1)\n"
+            "from elsewhere import weights\nopt = torch.optim.SGD(weights, lr=0.1)\n"
             "weights[0].sum().backward()\nopt.step()\n"
         ),
         "the model whose parameters the optimizer owns",
