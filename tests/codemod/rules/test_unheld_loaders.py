@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.migration import IMPORTS, check_migrated, check_refused
 
 from accelerate_migrate.findings import Target
+from support.migration import IMPORTS, check_migrated, check_refused
 
 FOREVER = """
 
