@@ -62,6 +62,16 @@ KEPT_PRECISION = frozenset(
     }
 )
 # Optimizers of other libraries: packages all of whose classes are, and single names.
+MODEL_COPIES = frozenset(
+    [
+        "copy.deepcopy",
+        "ema_pytorch.EMA",
+        "timm.utils.ModelEma",
+        "timm.utils.ModelEmaV2",
+        "timm.utils.ModelEmaV3",
+        "torch.optim.swa_utils.AveragedModel",
+    ]
+)
 OPTIMIZER_PACKAGES = (
     "timm.optim.",
     "bitsandbytes.optim.",

@@ -13,6 +13,7 @@ from accelerate_migrate.analysis.evaluation import Evaluations
 from accelerate_migrate.analysis.groups import Group, check_aliases, group_homes
 from accelerate_migrate.analysis.handmade import check_gradients
 from accelerate_migrate.analysis.homes import Home, find_homes
+from accelerate_migrate.analysis.library import MODEL_COPIES
 from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.parallel import Parallel, find_parallel
 from accelerate_migrate.analysis.phases import split_by_phase
@@ -21,7 +22,7 @@ from accelerate_migrate.analysis.precision import Precision, find_precision
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Role, Site, Value
+from accelerate_migrate.analysis.values import Library, Role, Site, Value
 
 
 @dataclass(eq=False)
@@ -56,6 +57,18 @@ class Plan:
     def sharded(self) -> frozenset[Site]:
         """The loaders of which each process sees a part."""
         return frozenset(s for s in self.prepared if s.role is Role.LOADER)
+
+    @cached_property
+    def copied(self) -> frozenset[Site]:
+        """The models of which a copy is taken before their ``prepare``, which leaves it on the device it was on."""
+        return frozenset(
+            site
+            for node in self.module.walk()
+            if isinstance(node, ast.Call) and node.args
+            if any(a.name in MODEL_COPIES for a in self.value(node.func).of(Library))
+            for site in self.value(node.args[0]).sites(Role.MODEL)
+            if not self.is_prepared_at(site, node)
+        )
 
     def group_of(self, site: Site) -> Group | None:
         """The ``prepare`` call that an object goes through."""

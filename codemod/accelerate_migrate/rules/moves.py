@@ -75,9 +75,9 @@ def _prepare_moves(context: Context, owner: ast.expr) -> bool:
 def _is_moved_by_prepare(context: Context, atom: Atom) -> bool:
     plan = context.plan
     if isinstance(atom, Object) and atom.site.role is Role.MODEL:
-        return (
-            atom.site in plan.prepared and not _runs_before_prepare(context, atom) and not _goes_to_cpu(context, atom)
-        )
+        if atom.site not in plan.prepared or atom.site in plan.copied:
+            return False
+        return not _runs_before_prepare(context, atom) and not _goes_to_cpu(context, atom)
     if isinstance(atom, Object) and atom.site.role is Role.LOSS:
         return not plan.store.details[atom.site].has_parameters  # nothing in it to move
     return (

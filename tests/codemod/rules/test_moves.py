@@ -445,3 +445,28 @@ def test_branches_that_differ_in_more_stay() -> None:
         """,
         TRAINED,
     )
+
+
+def test_a_model_that_is_copied_before_prepare_keeps_its_move() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+         import copy
+        +accelerator = Accelerator()
+        -model = nn.Linear(8, 3).cuda()
+        +model = nn.Linear(8, 3).to(accelerator.device)
+         slow = copy.deepcopy(model)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         for x, y in loader:
+        -    loss = F.cross_entropy(model(x.cuda()), y.cuda())
+        -    loss.backward()
+        +    loss = F.cross_entropy(model(x), y)
+        +    accelerator.backward(loss)
+             optimizer.step()
+             optimizer.zero_grad()
+             for kept, new in zip(slow.parameters(), model.parameters()):
+                 kept.data.lerp_(new.data, 0.1)
+        """,
+    )
