@@ -139,7 +139,22 @@ def find_definitions(training: Training, gone: Container[ast.stmt] = ()) -> list
             found.append(DeviceDefinition(node, frozenset(_targets(node)), cpu, module.function(node)))
     moves = any(isinstance(node, ast.Attribute) and node.attr == "cuda" for node in module.walk())
     chosen = [d for d in found if not (_is_only_cpu(training, d) and (moves or _has_other_target(d, found)))]
+    chosen += [d for d in _defaults(training, chosen) if d.statement not in covered]
     return sorted(chosen, key=lambda d: d.statement.lineno)
+
+
+def _defaults(training: Training, chosen: list[DeviceDefinition]) -> Iterator[DeviceDefinition]:
+    """``device = "cpu"`` in front of an ``if`` that chooses a better one where there is one: part of the choice."""
+    module = training.module
+    for node in module.walk():
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value == "cpu"):
+            continue
+        same = [d for d in chosen if d.targets == set(_targets(node)) and d.scope is module.function(node)]
+        block = module.block(node)
+        behind = block[block.index(node) + 1 :]
+        follows = any(d.statement in behind or not set(module.ancestors(d.statement)).isdisjoint(behind) for d in same)
+        if follows and all(d.statement is not node and branch_choice(training, d)[0] is None for d in same):
+            yield DeviceDefinition(node, frozenset(_targets(node)), None, module.function(node))
 
 
 def _is_only_cpu(training: Training, definition: DeviceDefinition) -> bool:
@@ -255,14 +270,31 @@ def is_device_argument(training: Training, node: ast.Attribute | ast.Name) -> bo
 
 
 def branch_choice(training: Training, definition: DeviceDefinition) -> tuple[str | None, int]:
-    """The ``cpu=`` of a script that chooses another device than the CPU in one branch, and the line of the test."""
+    """The ``cpu=`` of a script that chooses another device than the CPU in one branch, and the line of the test.
+
+    Where the other branch chooses one too, the test says nothing about the CPU: ``if distributed: … else: …``.
+    """
     branch = training.module.parents[definition.statement]
     if not isinstance(branch, ast.If):
         return definition.cpu, definition.statement.lineno
+    others = list(branch.body if definition.statement in branch.orelse else branch.orelse)
+    around: ast.AST = branch
+    while isinstance(above := training.module.parents[around], ast.If) and above.orelse == [around]:  # an `elif`
+        others += above.body
+        around = above
+    if any(_chooses(training, node, definition.targets) for statement in others for node in ast.walk(statement)):
+        return None, branch.lineno
     cpu = condition_as_cpu(training, branch.test)
     if cpu is not None and definition.statement in branch.orelse:
         cpu = negated(cpu)
     return cpu, branch.lineno
+
+
+def _chooses(training: Training, node: ast.AST, targets: frozenset[str]) -> bool:
+    """Whether a node binds one of these targets to another device than the CPU."""
+    if not isinstance(node, ast.Assign) or targets.isdisjoint(_targets(node)):
+        return False
+    return spelled_kinds(training.value(node.value)) != {"cpu"}
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:

@@ -94,9 +94,19 @@ def _check_certain(module: Files, homes: list[Home], anchor: ast.stmt) -> None:
             break
         current = parent
     for home in homes:
-        if not any(_binds(statement, home.name) for statement in before):
+        if not any(_binds(statement, home.name) or _needs(statement, home.name) for statement in before):
             told = f"`{home.name}` is made under a condition only, so it cannot be prepared for sure"
             raise Unclear(told, home.bindings[0], about=home.sites)
+
+
+def _needs(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement calls a method of what a place holds, so that the script fails where it holds nothing."""
+    called = statement.value if isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign)) else None
+    return (
+        isinstance(called, ast.Call)
+        and isinstance(called.func, ast.Attribute)
+        and ast.unparse(called.func.value) == name
+    )
 
 
 def _binds(statement: ast.stmt, name: str) -> bool:

@@ -18,9 +18,10 @@ from accelerate_migrate.analysis import processes
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move
 from accelerate_migrate.analysis.library import DISTRIBUTED_DATA_PARALLEL, SPAWNERS
 from accelerate_migrate.analysis.parallel_facts import ParallelFacts
+from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Library, Role, Share, Site
+from accelerate_migrate.analysis.values import Library, Role, Share, Site, is_device
 
 _FLAG_NAME = re.compile("dist|ddp|parallel|multi|world|spawn|horovod|hvd|mpi|launch|num_proc", re.IGNORECASE)
 _PRINTS = ("builtins.print", "__builtin__.print", "__builtins__.print")
@@ -121,6 +122,8 @@ class Parallel(ParallelFacts):
             return True
         if not isinstance(target, (ast.Name, ast.Attribute)):
             return False
+        if self._averages_late(target, made) or self._sets_own_device(target, made):
+            return True
         if isinstance(made, ast.Call) and self.calls.get(made) in processes.SAMPLERS:
             return True
         stored = self.stored(target)
@@ -132,6 +135,20 @@ class Parallel(ParallelFacts):
             or self._looks_through(statement)
             or self.names_processes(statement)
         )
+
+    def _averages_late(self, target: ast.Name | ast.Attribute, made: ast.expr) -> bool:
+        """``model.require_backward_grad_sync = step == last``: averaging more often gives the same gradients."""
+        if not (isinstance(target, ast.Attribute) and target.attr == "require_backward_grad_sync"):
+            return False
+        known = self.value(target.value).sites(Role.MODEL)
+        return bool(known) and self.is_pure(made) and not isinstance(made, ast.Constant)
+
+    def _sets_own_device(self, target: ast.Name | ast.Attribute, made: ast.expr) -> bool:
+        """``device = f"cuda:{local_rank}"`` over a setting whose readers ask the accelerator for its device."""
+        if not isinstance(target, ast.Name) or target.id not in overridden(self.training.module.root(target)):
+            return False
+        ranks = any(isinstance(n, ast.expr) and self.share(n) in processes.RANKS for n in ast.walk(made))
+        return ranks and is_device(self.value(made)) and self.is_pure(made)
 
     def _looks_through(self, statement: ast.Assign) -> bool:
         """``bare = model.module`` where ``bare = model`` stands too: without a wrapper that is what it is."""

@@ -14,7 +14,7 @@ from accelerate_migrate.analysis.values import Library, Process, Share, Value, v
 
 _PURE_CALLS = ("isinstance", "hasattr", "len", "int", "str", "bool")
 _PURE_METHODS = ("startswith", "endswith", "lower", "upper", "strip", "keys")
-_PURE_LIBRARIES = ("os.environ", "os.getenv", "torch.cuda.", "torch.accelerator.")
+_PURE_LIBRARIES = ("os.environ", "os.getenv", "torch.cuda.", "torch.accelerator.", "torch.backends.")
 _TOLD = {"rank": Share.RANK, "world_size": Share.WORLD, "num_replicas": Share.WORLD}
 
 
@@ -98,11 +98,16 @@ class ParallelFacts:
 
     @cached_property
     def bare(self) -> frozenset[str]:
-        """The variables that name a model beside its wrapper: ``bare = model`` and ``bare = model.module``."""
+        """The variables that name a model beside its wrapper: ``bare = model`` and ``bare = model.module``.
+
+        One statement may say both: ``bare = model.module if parallel else model``.
+        """
         named: dict[str, set[str]] = {}
         for node in self.training.module.walk():
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                named.setdefault(node.targets[0].id, set()).add(ast.unparse(node.value))
+                made = node.value
+                ways = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
+                named.setdefault(node.targets[0].id, set()).update(map(ast.unparse, ways))
         return frozenset(
             name
             for name, made in named.items()

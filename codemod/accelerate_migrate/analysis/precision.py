@@ -213,12 +213,15 @@ def _one_mode(found: Precision, creation: Creation) -> Mode | None:
     setting = _setting(found, creation)
     on = found.regions_of(creation)
     modes: list[Mode] = []
-    for region in on:
-        for call in _made_by(training, training.value(region.expression).sites(Role.AUTOCAST)):
-            guards = _guards(found, call)
-            if region.expression is not call:
-                guards += _guards(found, region.expression)
-            modes.append(mode_of_autocast(setting, call, guards))
+    entered = [
+        (call, [] if region.expression is call else _guards(found, region.expression))
+        for region in on
+        for call in _made_by(training, training.value(region.expression).sites(Role.AUTOCAST))
+    ]
+    for call, guards in entered:
+        both = {test for one, other in entered if one is call for test, holds in other if (test, not holds) in guards}
+        way_in = [guard for guard in guards if guard[0] not in both]
+        modes.append(mode_of_autocast(setting, call, [*_guards(found, call), *way_in]))
     modes += [mode_of_apex(setting, call, _guards(found, call)) for call in found.apex if found.is_for(creation, call)]
     if not modes:
         modes = [mode_of_scaler(setting, call, _guards(found, call)) for call in found.scalings_of(creation)]

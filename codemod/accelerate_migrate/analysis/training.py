@@ -227,8 +227,18 @@ class Training:
         for call in self.backwards:
             for tensor in self.receiver(call).of(Tensor):
                 owned |= {s for s in tensor.models if self._holds_owned(s, owned)}
+        owned = {site for site in owned if not self._is_of_other_script(site)}
         inner = {part for site in owned for part in self._parts(site)}
         return frozenset(owned - inner)
+
+    def _is_of_other_script(self, site: Site) -> bool:
+        """Whether only scripts that are not migrated with this one make an object: both call one factory, say."""
+        made = self.made_at(site)
+        if made is None:
+            return False
+        scopes = self.callers_of(self.module.function(made))
+        modules = [self.module.module_of(scope) for scope in scopes if not self.store.callers.get(scope)]
+        return bool(modules) and all(m is not None and m.editable and m not in self.module.active for m in modules)
 
     def _parts(self, site: Site) -> set[Site]:
         found: set[Site] = set()

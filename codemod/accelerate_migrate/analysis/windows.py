@@ -146,7 +146,7 @@ def _model_name(training: Training, models: frozenset[Site], micro: tuple[ast.st
         if isinstance(node, ast.Call) and training.forwards(node) & models
     ]
     names = {ast.unparse(node.func) for node in called}
-    trained = {site for node in called for site in training.forwards(node) & models}
+    trained = {training.forwards(node) & models for node in called}  # several where branches make it in several ways
     plain = all(isinstance(node.func, (ast.Name, ast.Attribute)) for node in called)
     return names.pop() if len(names) == 1 and len(trained) == 1 and plain else None
 

@@ -92,6 +92,7 @@ def _set_up(context: Context, creation: Creation) -> None:
         and node.lineno < before
         and module.function(node) is creation.scope
         and ast.unparse(node) in read
+        and not context.plan.parallel.is_gone(node)
     ]
     context.ready[creation] = max([context.ready.get(creation, 0), *bound])
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.edits import ReplaceStatement
 from accelerate_migrate.rules.base import Context, Rule, short
 
 
 def apply(context: Context) -> None:
     """Delete every ``if`` whose statements are all gone and whose test does nothing, innermost first."""
     parallel = context.plan.parallel
+    replaced = {edit.node for edit in context.edits if isinstance(edit, ReplaceStatement)}
     nodes = [n for n in context.plan.module.walk() if isinstance(n, ast.If)]
     for node in reversed(nodes):
         if context.is_gone(node) or not context.may_change(node.test):
@@ -17,8 +19,10 @@ def apply(context: Context) -> None:
         if not parallel.is_pure(node.test) or node in parallel.kept:
             continue
         statements = [*node.body, *node.orelse]
-        if all(s in context.gone or isinstance(s, ast.Pass) for s in statements) and any(
-            s in context.gone for s in statements
+        if (
+            replaced.isdisjoint(statements)
+            and all(s in context.gone or isinstance(s, ast.Pass) for s in statements)
+            and any(s in context.gone for s in statements)
         ):
             context.migrated(node, f"`if {short(node.test)}` has nothing left to do")
             context.delete(node)

@@ -6,7 +6,7 @@ import ast
 
 from accelerate_migrate.analysis.library import PASSED_ON
 from accelerate_migrate.analysis.scopes import argument_for, parameters
-from accelerate_migrate.analysis.values import UNKNOWN, FunctionRef, Role, Tensor, flatten
+from accelerate_migrate.analysis.values import UNKNOWN, FunctionRef, Role, Share, Tensor, flatten
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import without_module
 
@@ -86,8 +86,20 @@ def _module(context: Context, node: ast.Attribute) -> None:
             context.migrated(node, f"{short(node)}: there is no wrapper to look through")
         return
     if context.has_accelerator(node):
-        context.replace(node, f"{context.accelerator(node)}.unwrap_model({{0}})", node.value)
-        context.migrated(node, f"{short(node)} -> the unwrapped model")
+        whole = parent if isinstance(parent, ast.IfExp) and _chooses_way(context, parent, node) else node
+        context.replace(whole, f"{context.accelerator(node)}.unwrap_model({{0}})", node.value)
+        context.migrated(whole, f"{short(whole)} -> the unwrapped model")
+
+
+def _chooses_way(context: Context, choice: ast.IfExp, node: ast.Attribute) -> bool:
+    """``net.module if parallel else net``: the unwrapped model either way."""
+    parallel = context.plan.parallel
+    spread, alone = choice.body, choice.orelse
+    if parallel.share(choice.test) is Share.ALONE:
+        spread, alone = alone, spread
+    elif parallel.share(choice.test) is not Share.SPREAD:
+        return False
+    return spread is node and ast.unparse(alone) == ast.unparse(node.value) and parallel.is_pure(choice.test)
 
 
 def _inside_model(node: ast.Attribute) -> bool:

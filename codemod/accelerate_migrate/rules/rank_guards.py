@@ -58,6 +58,7 @@ def _guard(context: Context, node: ast.If, test: ast.expr) -> None:
         return
     header = f"if {asked(context.accelerator(node), Share.MAIN)}:"
     _guard_rest(context, node.body, header)
+    _review_decisions(context, node)
     if test is node.test:
         context.edit(Unwrap(node))
     else:
@@ -81,6 +82,33 @@ def _guard_rest(context: Context, block: list[ast.stmt], header: str) -> None:
         elif not _is_needed(context, statement) and not context.is_gone(statement):
             context.edit(Wrap((statement,), header))
             context.plan.parallel.guards.add(statement)
+
+
+def _review_decisions(context: Context, node: ast.If) -> None:
+    """Name the ``if``s of an opened guard that go by what each process computes with the model by itself."""
+    plan = context.plan
+    own: set[str] = set()
+    for statement in plan.module.walk(node):
+        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and statement.value is not None:
+            computes = any(plan.training.forwards(n) & plan.prepared for n in plan.training.reached([statement.value]))
+            if computes and not _gathers(context, statement):
+                targets = [statement.target] if not isinstance(statement, ast.Assign) else statement.targets
+                own |= {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    for inner in plan.module.walk(node):
+        if isinstance(inner, ast.If) and inner is not node and _is_collective(context, inner):
+            read = sorted({n.id for n in ast.walk(inner.test) if isinstance(n, ast.Name)} & own)
+            if read:
+                context.review(
+                    inner.test,
+                    f"only the first process computed `{read[0]}`; now each does, on data of its own, and decides by "
+                    "its own number: reduce it first where parameters are spread over processes",
+                )
+
+
+def _gathers(context: Context, statement: ast.stmt) -> bool:
+    """Whether a statement runs an evaluation loop whose numbers are those of all processes."""
+    loops = {gather.loop.node for gather in context.plan.evaluations.gathers}
+    return any(node in loops for node in context.plan.training.reached([statement]))
 
 
 def _is_collective(context: Context, statement: ast.stmt) -> bool:

@@ -88,9 +88,10 @@ def test_a_variable_that_may_still_be_a_text() -> None:
     check_migrated(
         IMPORTS,
         """
+         fast = torch.randn(1) > 0
          device = "cpu"
-        +accelerator = Accelerator()
-         if torch.cuda.is_available():
+        +accelerator = Accelerator(cpu=not fast)
+         if fast:
         -    device = "cuda"
         +    device = accelerator.device
              torch.backends.cudnn.benchmark = True

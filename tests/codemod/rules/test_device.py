@@ -161,13 +161,31 @@ def test_a_choice_in_one_branch_leaves_the_branch() -> None:
     check_migrated(
         IMPORTS,
         """
+         fast = torch.randn(1) > 0
          device = "cpu"
-        +accelerator = Accelerator()
-         if torch.cuda.is_available():
+        +accelerator = Accelerator(cpu=not fast)
+         if fast:
         -    device = "cuda"
         +    device = accelerator.device
              torch.backends.cudnn.benchmark = True
          z = torch.zeros(8, device=device)
+        """,
+        OBJECTS,
+        TRAINED,
+    )
+
+
+def test_a_default_goes_with_the_choice_behind_it() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -device = "cpu"
+        +accelerator = Accelerator()
+         if torch.cuda.is_available():
+        -    device = "cuda"
+             torch.backends.cudnn.benchmark = True
+        -z = torch.zeros(8, device=device)
+        +z = torch.zeros(8, device=accelerator.device)
         """,
         OBJECTS,
         TRAINED,
