@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -274,11 +274,18 @@ def import_paths(folder: str, dotted: str, level: int = 0, further: Iterable[str
     if not level:
         bases += [os.path.normpath(os.path.join(base, added)) for added in further]
         bases += [os.path.normpath(os.path.join(base, *[".."] * n)) for n in (1, 2, 3)]
+        bases += [folder for above in bases for folder in _source_folders(above)]
     relative = dotted.replace(".", os.sep)
     for above in bases:
         stem = os.path.join(above, relative) if relative else above
         yield stem + ".py"
         yield os.path.join(stem, "__init__.py")
+
+
+@lru_cache(maxsize=1024)
+def _source_folders(above: str) -> tuple[str, ...]:
+    """The folders that scripts beside them put on ``sys.path``, where they are there."""
+    return tuple(folder for name in ("lib", "src") if os.path.isdir(folder := os.path.join(above, name)))
 
 
 def _neighbour(path: str) -> Module | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from accelerate_migrate.findings import Options, Status
 from accelerate_migrate.migrate import migrate_program
 from accelerate_migrate.source import Script
@@ -147,3 +149,22 @@ def test_a_script_is_migrated_without_another_that_calls_the_same_factory() -> N
     scripts = [Script("bad.py", bad.encode()), Script("good.py", good.encode()), Script("parts.py", parts.encode())]
     found = {result.path: result.status for result in migrate_program(scripts, Options())}
     assert found == {"bad.py": Status.REFUSED, "good.py": Status.MIGRATED, "parts.py": Status.UNCHANGED}
+
+
+def test_a_source_folder_beside_the_script_is_where_its_imports_are(tmp_path: Path) -> None:
+    files = {
+        "tools/main.py": "import paths\nimport torch\nfrom torch import nn\nfrom steps import one\n"
+        "net = nn.Linear(8, 3).cuda()\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for step in range(20):\n    one(net, optimizer)\n",
+        "tools/paths.py": "import sys\n\nsys.path.insert(0, '../lib')\n",
+        "lib/steps.py": "import torch\n\n\ndef one(net, optimizer):\n    loss = net(torch.randn(8, 8).cuda()).mean()\n"
+        "    loss.backward()\n    optimizer.step()\n    optimizer.zero_grad()\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    scripts = [Script(str(tmp_path / name), text.encode()) for name, text in files.items()]
+    found = {Path(r.path).name: r for r in migrate_program(scripts, Options())}
+    assert "one(accelerator, net, optimizer)" in found["main.py"].text_after()
+    assert "accelerator.backward(loss)" in found["steps.py"].text_after()
