@@ -106,6 +106,8 @@ class Plan:
         if leading and isinstance(node, (ast.expr, ast.stmt)):  # this function leads to the prepare elsewhere
             return node.lineno > min(s.lineno for s in leading)
         calls = self.store.callers.get(scope, set())
+        if isinstance(scope, ast.Module) and not self.module.is_active(scope):
+            return False  # a script that does not train
         if not calls or isinstance(scope, ast.Module):
             return True
         return any(self._runs_behind(group, call, seen) for call in calls)

@@ -107,7 +107,7 @@ def _say_what_differs(context: Context, creation: Creation) -> None:
     inside = set(plan.training.reached([s for region in on for s in region.node.body]))
     for node in plan.module.walk():
         if isinstance(node, ast.Call) and plan.training.forwards(node) & plan.prepared and node not in inside:
-            if not context.is_gone(node):
+            if not context.is_gone(node) and precision.is_for(creation, node):
                 context.review(
                     node,
                     "this call of the model was not under autocast; a prepared model always is, so its results here "
