@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import Site
 from accelerate_migrate.edits import Insert
 from accelerate_migrate.rules.base import Context, Rule
@@ -53,7 +54,10 @@ def _place_of(context: Context, site: Site) -> ast.AST:
     made = context.plan.training.made_at(site)
     if made is not None and context.plan.module.is_active(made):
         return made
-    return next(loop.node for loop in context.plan.training.loops if site in loop.loaders)
+    loop = next((loop.node for loop in context.plan.training.loops if site in loop.loaders), None)
+    if loop is None:
+        raise Unclear("a loader is neither made nor gone through by the code that trains", context.plan.groups[0].anchor)
+    return loop
 
 
 RULE = Rule(
