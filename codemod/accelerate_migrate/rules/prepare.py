@@ -56,7 +56,9 @@ def _place_of(context: Context, site: Site) -> ast.AST:
         return made
     loop = next((loop.node for loop in context.plan.training.loops if site in loop.loaders), None)
     if loop is None:
-        raise Unclear("a loader is neither made nor gone through by the code that trains", context.plan.groups[0].anchor)
+        raise Unclear(
+            "a loader is neither made nor gone through by the code that trains", context.plan.groups[0].anchor
+        )
     return loop
 
 
