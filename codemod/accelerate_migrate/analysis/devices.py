@@ -259,6 +259,9 @@ def branch_choice(training: Training, definition: DeviceDefinition) -> tuple[str
     branch = training.module.parents[definition.statement]
     if not isinstance(branch, ast.If):
         return definition.cpu, definition.statement.lineno
+    other = branch.body if definition.statement in branch.orelse else branch.orelse
+    if any(isinstance(n, ast.Attribute) and n.attr == "cuda" for part in other for n in ast.walk(part)):
+        return None, branch.lineno  # whichever way it goes, it is a GPU
     cpu = condition_as_cpu(training, branch.test)
     if cpu is not None and definition.statement in branch.orelse:
         cpu = negated(cpu)

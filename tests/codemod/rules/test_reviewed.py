@@ -1,0 +1,97 @@
+"""Places where a reviewer of whole diffs said no: what was wrong, and what stands there now."""
+
+from __future__ import annotations
+
+from support.migration import IMPORTS, TRAINED, check_migrated
+
+SPLIT = IMPORTS.replace("import Accelerator", "import Accelerator, DataLoaderConfiguration")
+
+
+def test_where_a_file_is_loaded_to_is_no_choice_of_the_device() -> None:
+    check_migrated(
+        "import argparse",
+        IMPORTS,
+        """
+         parser = argparse.ArgumentParser()
+         parser.add_argument("--gpu", type=int)
+         parser.add_argument("--resume")
+         args = parser.parse_args()
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+        -if args.gpu is not None:
+        -    model = model.cuda(args.gpu)
+        -else:
+        -    model = model.cuda()
+         if args.resume:
+             if args.gpu is None:
+        -        state = torch.load(args.resume)
+        +        state = torch.load(args.resume, map_location="cpu")
+             else:
+        -        where = "cuda:{}".format(args.gpu)
+        -        state = torch.load(args.resume, map_location=where)
+        +        state = torch.load(args.resume, map_location=accelerator.device)
+             model.load_state_dict(state)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED.replace("     for x, y in loader:", "     for x, y in loader:\n    -    x, y = x.cuda(), y.cuda()"),
+    )
+
+
+UNKNOWN = """
+     from nets import make_net
+     flat = nn.Flatten()
+"""
+
+
+def test_a_wrapped_model_of_unknown_make_still_loads_what_it_wrote() -> None:
+    check_migrated(
+        SPLIT,
+        UNKNOWN,
+        """
+        +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
+        -net = nn.DataParallel(make_net(), device_ids=[0, 1])
+        ! AM180 review: without the prefix
+        +net = make_net()
+        -net.load_state_dict(torch.load("a.pt"), strict=False)
+        ! AM155 review: its checkpoints carry the prefix
+        +net.load_state_dict({k.removeprefix("module."): v for k, v in torch.load("a.pt", map_location="cpu").items()}, strict=False)
+         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +net, optimizer, loader = accelerator.prepare(net, optimizer, loader)
+        """,
+        TRAINED.replace("model", "net"),
+        """
+        -torch.save(net.state_dict(), "b.pt")
+        +accelerator.save(accelerator.get_state_dict(net), "b.pt")
+        """,
+    )
+
+
+def test_a_model_that_is_only_evaluated_loads_with_and_without_its_wrappers_prefix() -> None:
+    check_migrated(
+        SPLIT,
+        UNKNOWN,
+        """
+         def evaluate(path):
+        -    net = nn.DataParallel(make_net())
+        !    AM180 review: without the prefix
+        +    net = make_net()
+        -    net.load_state_dict(torch.load(path))
+        !    AM155 migrated: with the wrapper's prefix `module.` and without it
+        +    net.load_state_dict({k.removeprefix("module."): v for k, v in torch.load(path, map_location="cpu").items()})
+             return net
+
+        +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+        """
+        -torch.save(model.state_dict(), "b.pt")
+        +accelerator.save(accelerator.get_state_dict(model), "b.pt")
+        """,
+    )
