@@ -182,7 +182,7 @@ def test_what_an_object_keeps_is_prepared_where_it_is_made() -> None:
              def step(self, x):
         -        self.model(x).sum().backward()
         +        self.accelerator.backward(self.model(x).sum())
-        !        AM250 review: no DataLoader
+        !        AM250 note: no DataLoader
                  self.optimizer.step()
 
 

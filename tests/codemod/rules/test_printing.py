@@ -49,7 +49,7 @@ def test_a_print_in_a_function_that_nothing_calls_stays() -> None:
         +    model, optimizer = accelerator.prepare(model, optimizer)
              loss = model(torch.ones(8)).mean()
         -    loss.backward()
-        !    AM250 review
+        !    AM250 note
         +    accelerator.backward(loss)
              optimizer.step()
 

@@ -95,3 +95,35 @@ def test_a_model_that_is_only_evaluated_loads_with_and_without_its_wrappers_pref
         +accelerator.save(accelerator.get_state_dict(model), "b.pt")
         """,
     )
+
+
+def test_what_a_wrapper_was_given_is_moved_by_hand_where_no_prepared_loader_does_it() -> None:
+    check_migrated(
+        SPLIT,
+        """
+        +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
+        -model = nn.DataParallel(nn.Linear(8, 3).cuda())
+        !AM180 migrated: split_batches
+        +model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+         held_out = DataLoader(data, batch_size=32)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        -model(torch.randn(2, 8))
+        +model(torch.randn(2, 8).to(accelerator.device))
+        """,
+        TRAINED.replace("cross_entropy(model(x), y)", "cross_entropy(model(x), y.cuda())")
+        .replace("         loss = F", "    -    loss = F")
+        .replace("    -    loss.backward", "    +    loss = F.cross_entropy(model(x), y)\n    -    loss.backward"),
+        """
+         seen = 0
+         for x, y in held_out:
+             if seen > 40:
+                 break
+        -    out = model(x)
+        !    AM420 review: the wrapper moved `x` to its device
+        +    out = model(x.to(accelerator.device))
+             seen += len(x)
+             correct = (out.argmax(1).cpu() == y).sum().item()
+        """,
+    )
