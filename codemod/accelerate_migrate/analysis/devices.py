@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from accelerate_migrate.analysis.scopes import argument_for, assigned_targets, binding_scope, parameters
 from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import Availability, Const, DeviceValue, Role, Value, is_device
 
 _PAIRS: list[tuple[type[ast.cmpop], type[ast.cmpop]]] = [
@@ -259,6 +260,8 @@ def branch_choice(training: Training, definition: DeviceDefinition) -> tuple[str
     branch = training.module.parents[definition.statement]
     if not isinstance(branch, ast.If):
         return definition.cpu, definition.statement.lineno
+    if any(isinstance(n, ast.expr) and ast.unparse(n) in definition.targets for n in ast.walk(branch.test)):
+        raise Unclear("a device is chosen here only where none is set already", branch)
     other = branch.body if definition.statement in branch.orelse else branch.orelse
     if any(isinstance(n, ast.Attribute) and n.attr == "cuda" for part in other for n in ast.walk(part)):
         return None, branch.lineno  # whichever way it goes, it is a GPU

@@ -11,6 +11,7 @@ from accelerate_migrate.edits import AddArgument, Insert
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, method_calls, without_module
 
+
 def apply(context: Context) -> None:
     """Give ``torch.load`` of checkpoints a place to load to; load DataParallel checkpoints with and without prefix."""
     into = _loaded_into(context)

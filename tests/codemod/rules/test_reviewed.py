@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.migration import IMPORTS, TRAINED, check_migrated
+from support.migration import IMPORTS, TRAINED, check_migrated, check_refused
 
 SPLIT = IMPORTS.replace("import Accelerator", "import Accelerator, DataLoaderConfiguration")
 
@@ -54,9 +54,9 @@ def test_a_wrapped_model_of_unknown_make_still_loads_what_it_wrote() -> None:
         -net = nn.DataParallel(make_net(), device_ids=[0, 1])
         ! AM180 review: without the prefix
         +net = make_net()
-        -net.load_state_dict(torch.load("a.pt"), strict=False)
+        -net.load_state_dict(torch.load("a")
         ! AM155 review: its checkpoints carry the prefix
-        +net.load_state_dict({k.removeprefix("module."): v for k, v in torch.load("a.pt", map_location="cpu").items()}, strict=False)
+        +net.load_state_dict({k.removeprefix("module."): v for k, v in torch.load("a", map_location="cpu").items()}
          optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
          loader = DataLoader(data, batch_size=32, shuffle=True)
         +net, optimizer, loader = accelerator.prepare(net, optimizer, loader)
@@ -74,13 +74,13 @@ def test_a_model_that_is_only_evaluated_loads_with_and_without_its_wrappers_pref
         SPLIT,
         UNKNOWN,
         """
-         def evaluate(path):
+         def evaluate(p):
         -    net = nn.DataParallel(make_net())
         !    AM180 review: without the prefix
         +    net = make_net()
-        -    net.load_state_dict(torch.load(path))
+        -    net.load_state_dict(torch.load(p))
         !    AM155 migrated: with the wrapper's prefix `module.` and without it
-        +    net.load_state_dict({k.removeprefix("module."): v for k, v in torch.load(path, map_location="cpu").items()})
+        +    net.load_state_dict({k.removeprefix("module."): v for k, v in torch.load(p, map_location="cpu").items()})
              return net
 
         +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
@@ -126,4 +126,46 @@ def test_what_a_wrapper_was_given_is_moved_by_hand_where_no_prepared_loader_does
              seen += len(x)
              correct = (out.argmax(1).cpu() == y).sum().item()
         """,
+    )
+
+
+def test_a_batch_that_goes_to_a_device_of_the_scripts_own_is_named() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+         from nets import pick_device
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         for x, y in loader:
+             x = x.to(pick_device())
+        !    AM120 review: `pick_device()` may be another
+             optimizer.zero_grad()
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_device_that_is_chosen_only_where_none_is_set_is_refused() -> None:
+    check_refused(
+        """
+         import torch
+         from torch import nn
+         from torch.utils.data import DataLoader, TensorDataset
+         import settings
+         if settings.device == "auto":
+        ! AM900 refused: only where none is set already
+             settings.device = "cuda" if torch.cuda.is_available() else "cpu"
+         model = nn.Linear(8, 3).to(settings.device)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(TensorDataset(torch.ones(9, 8)), batch_size=3)
+         for (x,) in loader:
+             model(x.to(settings.device)).sum().backward()
+             optimizer.step()
+        """
     )
