@@ -1,6 +1,6 @@
 """Whether every process that runs a program computes the same: what it imports is known, what it draws is seeded.
 
-Said only where it is certain. A file that is not known, a data loader, or an unseeded draw outside a model's own methods
+Said only where it is certain. A file that is not known, a data loader, or an unseeded draw outside a model's methods
 may give each process other data.
 """
 

@@ -84,14 +84,14 @@ def _is_made_on_cpu(context: Context, node: ast.expr) -> bool:
 def _told(call: ast.Call) -> dict[str, str]:
     """The settings of a wrapper that differ from the defaults. One that is only known at run time counts as set."""
     found: dict[str, str] = {}
-    for keyword in call.keywords:
-        if keyword.arg not in _TOLD:
+    for setting in call.keywords:
+        if setting.arg not in _TOLD:
             continue
-        if isinstance(keyword.value, ast.Constant):
-            if keyword.value.value != _DEFAULTS.get(keyword.arg, False):
-                found[keyword.arg] = repr(keyword.value.value)
-        elif keyword.arg == "find_unused_parameters":
-            found[keyword.arg] = "True"
+        if isinstance(setting.value, ast.Constant):
+            if setting.value.value != _DEFAULTS.get(setting.arg, False):
+                found[setting.arg] = repr(setting.value.value)
+        elif setting.arg == "find_unused_parameters":
+            found[setting.arg] = "True"
     return found
 
 

@@ -54,9 +54,9 @@ def test_a_wrapped_model_of_unknown_make_still_loads_what_it_wrote() -> None:
         -net = nn.DataParallel(make_net(), device_ids=[0, 1])
         ! AM180 review: without the prefix
         +net = make_net()
-        -net.load_state_dict(torch.load("a")
+        -net.load_state_dict(torch.load("a"))
         ! AM155 review: its checkpoints carry the prefix
-        +net.load_state_dict({k.removeprefix("module."): v for k, v in torch.load("a", map_location="cpu").items()}
+        +net.load_state_dict({k.removeprefix("module."): v for k, v in torch.load("a", map_location="cpu").items()})
          optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
          loader = DataLoader(data, batch_size=32, shuffle=True)
         +net, optimizer, loader = accelerator.prepare(net, optimizer, loader)
