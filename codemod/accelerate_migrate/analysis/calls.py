@@ -236,6 +236,7 @@ class Calls(Store):
             inner = value(*(a for a in inner if a is not UNKNOWN), Object(self.site(Role.MODEL, node, frame, name)))
         for site in inner.sites(Role.MODEL):
             self.details[site].data_parallel = True
+            self.details[site].wrappers.add(node)
         return inner
 
     def _spawned(self, given: Arguments, frame: Frame) -> Value:

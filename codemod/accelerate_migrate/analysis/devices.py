@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from accelerate_migrate.analysis.scopes import argument_for, assigned_targets, binding_scope, parameters
 from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import Availability, Const, DeviceValue, Role, Value, is_device
 
 _PAIRS: list[tuple[type[ast.cmpop], type[ast.cmpop]]] = [
@@ -277,13 +278,16 @@ def branch_choice(training: Training, definition: DeviceDefinition) -> tuple[str
     branch = training.module.parents[definition.statement]
     if not isinstance(branch, ast.If):
         return definition.cpu, definition.statement.lineno
+    if any(isinstance(n, ast.expr) and ast.unparse(n) in definition.targets for n in ast.walk(branch.test)):
+        raise Unclear("a device is chosen here only where none is set already", branch)
     others = list(branch.body if definition.statement in branch.orelse else branch.orelse)
     around: ast.AST = branch
     while isinstance(above := training.module.parents[around], ast.If) and above.orelse == [around]:  # an `elif`
         others += above.body
         around = above
-    if any(_chooses(training, node, definition.targets) for statement in others for node in ast.walk(statement)):
-        return None, branch.lineno
+    for node in (n for statement in others for n in ast.walk(statement)):
+        if _chooses(training, node, definition.targets) or (isinstance(node, ast.Attribute) and node.attr == "cuda"):
+            return None, branch.lineno  # whichever way it goes, it is a GPU
     cpu = condition_as_cpu(training, branch.test)
     if cpu is not None and definition.statement in branch.orelse:
         cpu = negated(cpu)

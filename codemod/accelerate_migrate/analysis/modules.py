@@ -192,6 +192,12 @@ class Files(Tree):
         module = self.module_of(node)
         return module.walk(node) if module is not None else ast.walk(node)
 
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        """The absolute paths of every file, without their ending; a package is its folder."""
+        stems = (os.path.splitext(os.path.abspath(module.path))[0] for module in self._by_tree.values())
+        return frozenset(stem.removesuffix(os.sep + "__init__") for stem in stems)
+
     def everywhere(self) -> Iterator[ast.AST]:
         """Every node of every file, those that are only read included."""
         for module in self._by_tree.values():

@@ -97,7 +97,7 @@ def _create(context: Context, creation: Creation) -> None:
         raise Unclear(f"the accelerator is needed here, before line {ready} settles its arguments", first)
     context.edit(_standing_apart(context, first, text))
     if cpu_only:
-        context.review(
+        context.note(
             first,
             f"`{made}`: this script chooses no device and works with tensors that `prepare` does not move, so it "
             "stays on the CPU; to run on others, drop cpu=True and put those on accelerator.device",

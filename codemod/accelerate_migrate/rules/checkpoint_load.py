@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from accelerate_migrate.analysis.library import DATA_PARALLEL
 from accelerate_migrate.analysis.values import Library, Loaded, Role, Site
 from accelerate_migrate.edits import AddArgument, Insert
 from accelerate_migrate.rules.base import Context, Rule, short
@@ -68,10 +69,14 @@ def _loaded_into(context: Context) -> set[Loaded]:
 
 def _load(context: Context, call: ast.Call, func: ast.Attribute) -> None:
     plan = context.plan
-    sites = plan.value(func.value).sites(Role.MODEL) & plan.prepared
+    models = plan.value(func.value).sites(Role.MODEL)
+    sites = models & plan.prepared
+    model = without_module(func.value)
+    if not sites and func.value is model and call.args and _is_unwrapped(context, models):
+        context.replace(call, _without_prefix(call, "{0}"), model, call.args[0])
+        context.migrated(call, "checkpoints with the wrapper's prefix `module.` and without it are accepted")
     if not sites:
         return
-    model = without_module(func.value)
     after = plan.any_prepared_at(sites, call)
     if after and not context.has_accelerator(call):
         context.manual(call, f"{short(call)} into a prepared model: unwrap it first")
@@ -80,10 +85,7 @@ def _load(context: Context, call: ast.Call, func: ast.Attribute) -> None:
     wrapped = func.value is model and _wrapper(context, call, model, sites)
     if wrapped and call.args:
         state = call.args[0]
-        rest = "".join(f", {k.arg}={ast.unparse(k.value)}" for k in call.keywords)
-        rest = "".join(f", {ast.unparse(a)}" for a in call.args[1:]) + rest
-        text = f'{receiver}.load_state_dict({{{{k.removeprefix("module."): v for k, v in {{1}}.items()}}}}{rest})'
-        context.replace(call, text, model, state)
+        context.replace(call, _without_prefix(call, receiver), model, state)
         context.review(
             call,
             f"the original wrapped this model in {wrapped} when it saved: its checkpoints carry the prefix "
@@ -92,6 +94,24 @@ def _load(context: Context, call: ast.Call, func: ast.Attribute) -> None:
     elif after or func.value is not model:
         context.replace(func.value, receiver, model)
         context.migrated(call, f"{short(func.value)} is unwrapped to load its state")
+
+
+def _without_prefix(call: ast.Call, receiver: str) -> str:
+    """The template of a ``load_state_dict`` that takes states with and without the wrapper's prefix."""
+    rest = "".join(f", {ast.unparse(a)}" for a in call.args[1:])
+    rest += "".join(f", {k.arg}={ast.unparse(k.value)}" for k in call.keywords)
+    return f'{receiver}.load_state_dict({{{{k.removeprefix("module."): v for k, v in {{1}}.items()}}}}{rest})'
+
+
+def _is_unwrapped(context: Context, models: Iterable[Site]) -> bool:
+    """Whether the DataParallel around each of these models, which are used here but not trained, goes."""
+    wrappers = [context.plan.store.details[site].wrappers for site in models]
+    return bool(wrappers) and all(
+        found
+        and all(context.may_change(one) for one in found)
+        and {a.name for one in found for a in context.plan.value(one.func) if isinstance(a, Library)} <= DATA_PARALLEL
+        for found in wrappers
+    )
 
 
 def _wrapper(context: Context, call: ast.Call, model: ast.expr, sites: Iterable[Site]) -> str | None:

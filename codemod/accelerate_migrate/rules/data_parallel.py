@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.library import DATA_PARALLEL
+from accelerate_migrate.analysis.values import Role
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import if_around, library_calls
+from accelerate_migrate.rules.calls import if_around, library_calls, method_calls, without_module
 
 
 def apply(context: Context) -> None:
@@ -21,11 +22,14 @@ def apply(context: Context) -> None:
         if not names <= DATA_PARALLEL or not context.may_change(call) or not call.args:
             continue
         found = True
-        context.review(
-            call,
+        message = (
             "DataParallel split each batch over the GPUs, and so do the processes now (split_batches): the batch "
-            "size must be a multiple of their number; checkpoints are written without the prefix `module.`",
+            "size must be a multiple of their number"
         )
+        if _is_saved_wrapped(context, call):
+            context.review(call, f"{message}; checkpoints are written without the prefix `module.`")
+        else:
+            context.migrated(call, message)
         statement = context.plan.module.statement(call)
         if _only_wraps(statement, call):
             context.delete(if_around(context.plan, statement) or statement)
@@ -35,6 +39,20 @@ def apply(context: Context) -> None:
         context.construct_with(
             "dataloader_config", "DataLoaderConfiguration(split_batches=True)", needs="DataLoaderConfiguration"
         )
+
+
+def _is_saved_wrapped(context: Context, wrapper: ast.Call) -> bool:
+    """Whether something may be saved, or handed out, under the names that the wrapper gave it."""
+    plan = context.plan
+    saves = any("torch.save" in names for _, names in library_calls(plan))
+    states = [
+        func.value
+        for _, func in method_calls(plan, "state_dict")
+        if plan.value(func.value).sites(Role.MODEL) & plan.value(wrapper).sites(Role.MODEL)
+    ]
+    if not saves and not states:
+        return False
+    return not states or any(without_module(one) is one for one in states)
 
 
 def _only_wraps(statement: ast.stmt, call: ast.Call) -> bool:

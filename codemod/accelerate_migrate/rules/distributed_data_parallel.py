@@ -7,15 +7,17 @@ import ast
 from accelerate_migrate.analysis import parallel_library as table
 from accelerate_migrate.analysis.library import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import library_calls
+from accelerate_migrate.rules.calls import keyword, library_calls, library_names
 
 _TOLD = ("broadcast_buffers", "bucket_cap_mb", "find_unused_parameters", "gradient_as_bucket_view", "static_graph")
+_FACTORIES = {f"torch.{name}" for name in ("empty", "full", "ones", "rand", "randint", "randn", "tensor", "zeros")}
 _DEFAULTS = {"broadcast_buffers": True, "bucket_cap_mb": 25, "find_unused_parameters": False}
 
 
 def apply(context: Context) -> None:
     """Unwrap the model and hand on what its wrapper was told."""
     parallel = context.plan.parallel
+    _inputs(context)
     if not parallel.active:
         return
     told: dict[str, str] = {}
@@ -36,7 +38,6 @@ def apply(context: Context) -> None:
         if isinstance(node, ast.Name) and node.id in parallel.renamed and isinstance(node.ctx, ast.Load):
             if context.may_change(node):
                 context.replace(node, parallel.renamed[node.id])
-    _inputs(context)
     if told:
         _hand_on(context, told)
 
@@ -44,6 +45,14 @@ def apply(context: Context) -> None:
 def _inputs(context: Context) -> None:
     """A wrapper moved what it was called with; what no prepared loader yields is moved by hand now."""
     plan = context.plan
+    for call in plan.module.walk():
+        sites = plan.training.forwards(call) & plan.prepared
+        if not isinstance(call, ast.Call) or not any(plan.store.details[s].wrappers for s in sites):
+            continue
+        for argument in call.args:
+            if _is_made_on_cpu(context, argument) and context.has_accelerator(argument):
+                context.replace(argument, f"{{0}}.to({context.device(argument)})", argument)
+                context.migrated(argument, f"the wrapper moved {short(argument)} to its device")
     known = {loop.node for loop in plan.training.loops if loop.loaders <= plan.sharded}
     for loop in plan.module.walk():
         if not isinstance(loop, ast.For) or loop in known:
@@ -61,17 +70,28 @@ def _inputs(context: Context) -> None:
                         context.review(argument, f"the wrapper moved `{argument.id}` to its device; nothing else does")
 
 
+def _is_made_on_cpu(context: Context, node: ast.expr) -> bool:
+    """``torch.randn(20, 10)``, told no device."""
+    return (
+        isinstance(node, ast.Call)
+        and context.may_change(node)
+        and keyword(node, "device") is None
+        and bool(names := library_names(context.plan, node.func))
+        and names <= _FACTORIES
+    )
+
+
 def _told(call: ast.Call) -> dict[str, str]:
     """The settings of a wrapper that differ from the defaults. One that is only known at run time counts as set."""
     found: dict[str, str] = {}
-    for keyword in call.keywords:
-        if keyword.arg not in _TOLD:
+    for setting in call.keywords:
+        if setting.arg not in _TOLD:
             continue
-        if isinstance(keyword.value, ast.Constant):
-            if keyword.value.value != _DEFAULTS.get(keyword.arg, False):
-                found[keyword.arg] = repr(keyword.value.value)
-        elif keyword.arg == "find_unused_parameters":
-            found[keyword.arg] = "True"
+        if isinstance(setting.value, ast.Constant):
+            if setting.value.value != _DEFAULTS.get(setting.arg, False):
+                found[setting.arg] = repr(setting.value.value)
+        elif setting.arg == "find_unused_parameters":
+            found[setting.arg] = "True"
     return found
 
 

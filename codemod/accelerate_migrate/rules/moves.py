@@ -6,7 +6,7 @@ import ast
 
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move, spelled_kinds
 from accelerate_migrate.analysis.library import CONSTANT_TENSORS
-from accelerate_migrate.analysis.values import Atom, Object, Origin, Role, Tensor, flatten, is_device, is_index
+from accelerate_migrate.analysis.values import Atom, Const, Object, Origin, Role, Tensor, flatten, is_device, is_index
 from accelerate_migrate.edits import AddArgument, Unwrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import is_map_location, keyword, library_names, method_calls, moves_storage
@@ -41,6 +41,24 @@ def apply(context: Context) -> None:
         if context.may_change(call):
             context.migrated(call, f"{short(call)}: `prepare` has put it on its device")
             context.replace(call, "{0}", func.value)
+    _elsewhere(context, {call for call, _ in moves})
+
+
+def _elsewhere(context: Context, known: set[ast.Call]) -> None:
+    """Name the batches that go to a device which is not known: it may be another than the process's own."""
+    for call, func in method_calls(context.plan, "to"):
+        target = None if call in known else _target(call)
+        if target is None or not context.may_change(call) or not _prepare_moves(context, func.value):
+            continue
+        if not context.plan.value(func.value).of(Tensor) or "device" not in ast.unparse(target):
+            continue
+        one = context.plan.value(target)
+        if one.may_be_unknown() or any(str(constant.value).startswith("cuda") for constant in one.of(Const)):
+            context.review(
+                call,
+                f"`prepare` has put this on the process's own device, and `{ast.unparse(target)}` may be another: "
+                "take the accelerator's device in its place, or let the move go",
+            )
 
 
 def _is_move(context: Context, call: ast.Call, func: ast.Attribute) -> bool:

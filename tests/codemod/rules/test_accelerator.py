@@ -370,7 +370,7 @@ OWN_TENSORS = {
 def test_a_script_without_a_device_stays_on_the_cpu_for_its_own_tensors(script: str) -> None:
     check_migrated(
         PREPARED.replace("Accelerator()", "Accelerator(cpu=True)").replace(
-            "nn.Linear(8, 3)\n", "nn.Linear(8, 3)\n    !AM100 review: it stays on the CPU\n"
+            "nn.Linear(8, 3)\n", "nn.Linear(8, 3)\n    !AM100 note: it stays on the CPU\n"
         ),
         script,
     )
@@ -382,7 +382,7 @@ def test_a_script_without_a_device_stays_on_the_cpu_for_loaders_that_are_not_pre
         """
         +accelerator = Accelerator(cpu=True)
          model = nn.Linear(8, 3)
-        !AM100 review: works with tensors that `prepare` does not move
+        !AM100 note: works with tensors that `prepare` does not move
          optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
          loader = DataLoader(data, batch_size=32, shuffle=True)
          test_loader = DataLoader(data, batch_size=50)

@@ -13,7 +13,7 @@ def test_a_wrapped_model_is_the_model() -> None:
         """
         +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
         -model = nn.DataParallel(nn.Linear(8, 3)).cuda()
-        ! AM180 review: the batch size must be a multiple of their number
+        ! AM180 migrated: the batch size must be a multiple of their number
         +model = nn.Linear(8, 3)
          optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
          loader = DataLoader(data, batch_size=32, shuffle=True)
@@ -31,7 +31,7 @@ def test_a_wrap_that_depends_on_the_number_of_gpus_goes_with_its_test() -> None:
          model = nn.Linear(8, 3)
         -if torch.cuda.device_count() > 1:
         -    model = nn.DataParallel(model)
-        !    AM180 review
+        !    AM180 migrated
          optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
          loader = DataLoader(data, batch_size=32, shuffle=True)
         +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
@@ -47,7 +47,7 @@ def test_what_looked_through_the_wrapper_looks_at_the_model() -> None:
         +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
          model = nn.Linear(8, 3)
         -model = nn.DataParallel(model)
-        ! AM180 review
+        ! AM180 migrated
          optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
          loader = DataLoader(data, batch_size=32, shuffle=True)
         +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
@@ -68,7 +68,7 @@ def test_checkpoints_with_the_old_prefix_still_load() -> None:
         """
         +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
         -model = nn.DataParallel(nn.Linear(8, 3))
-        ! AM180 review
+        ! AM180 migrated
         +model = nn.Linear(8, 3)
         -model.load_state_dict(torch.load("a"))
         ! AM155 review: its checkpoints carry the prefix `module.`, which is accepted here

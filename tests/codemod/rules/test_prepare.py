@@ -175,14 +175,14 @@ def test_what_an_object_keeps_is_prepared_where_it_is_made() -> None:
              def __init__(self):
         +        self.accelerator = Accelerator(cpu=True)
                  self.model = nn.Linear(8, 3)
-        !        AM100 review: this script chooses no device
+        !        AM100 note: this script chooses no device
                  self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         +        self.model, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
 
              def step(self, x):
         -        self.model(x).sum().backward()
         +        self.accelerator.backward(self.model(x).sum())
-        !        AM250 review: no DataLoader
+        !        AM250 note: no DataLoader
                  self.optimizer.step()
 
 

@@ -44,12 +44,12 @@ def test_a_print_in_a_function_that_nothing_calls_stays() -> None:
          def main():
         +    accelerator = Accelerator(cpu=True)
              model = nn.Linear(8, 3)
-        !    AM100 review: stays on the CPU
+        !    AM100 note: stays on the CPU
              optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         +    model, optimizer = accelerator.prepare(model, optimizer)
              loss = model(torch.ones(8)).mean()
         -    loss.backward()
-        !    AM250 review
+        !    AM250 note
         +    accelerator.backward(loss)
              optimizer.step()
 

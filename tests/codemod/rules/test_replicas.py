@@ -11,7 +11,7 @@ def test_a_whole_set_in_one_tensor_is_named() -> None:
         """
         +accelerator = Accelerator(cpu=True)
          model = nn.Linear(8, 3)
-        !AM100 review: stays on the CPU
+        !AM100 note: stays on the CPU
          optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         +model, optimizer = accelerator.prepare(model, optimizer)
          x, y = data.tensors
@@ -82,4 +82,71 @@ def test_a_while_around_the_loaders_loop_is_fed_by_it() -> None:
                  optimizer.step()
                  step += 1
         """,
+    )
+
+
+def _whole_set(before: str, finding: str, drawn: str = "x, y = torch.ones(9, 8), torch.arange(9) % 3") -> None:
+    check_migrated(
+        before,
+        f"""
+         import torch
+         import torch.nn.functional as F
+         from torch import nn
+        +from accelerate_runtime import Accelerator
+        +accelerator = Accelerator(cpu=True)
+         model = nn.Linear(8, 3)
+        !AM100 note: stays on the CPU
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        +model, optimizer = accelerator.prepare(model, optimizer)
+         {drawn}
+         for epoch in range(3):
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        !    AM250 {finding}
+        +    accelerator.backward(loss)
+             optimizer.step()
+         picked = torch.randint(9, (3,))
+        """,
+    )
+
+
+def test_data_that_is_the_same_on_every_process_asks_nothing_of_a_person() -> None:
+    _whole_set("import math", "note: every process computes the same")
+
+
+def test_data_that_is_drawn_without_a_seed_does() -> None:
+    _whole_set("import math", "review: no DataLoader", "x, y = torch.randn(9, 8), torch.arange(9) % 3")
+
+
+def test_data_that_is_drawn_from_a_seeded_generator_is_the_same() -> None:
+    drawn = "torch.manual_seed(1)\n         x, y = torch.randn(9, 8), torch.arange(9) % 3"
+    _whole_set("import math", "note: every process computes the same", drawn)
+
+
+def test_a_seed_that_may_not_be_set_does_not_count() -> None:
+    drawn = "if x0:\n             torch.manual_seed(x0)\n         x, y = torch.randn(9, 8), torch.arange(9) % 3"
+    _whole_set("import math\nx0 = 3", "review: no DataLoader", drawn)
+
+
+def test_data_from_a_library_that_is_not_known_may_differ() -> None:
+    _whole_set("import somewhere", "review: no DataLoader")
+
+
+def test_a_function_that_nothing_calls_trains_nothing() -> None:
+    check_migrated(
+        PREPARED,
+        """
+
+
+         def step_by_hand(x, y):
+        -    y = y.cuda()
+        +    y = y.to(accelerator.device)
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+
+
+        """,
+        TRAINED,
     )
