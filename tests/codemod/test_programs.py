@@ -31,7 +31,7 @@ def test_trainer_class_in_one_file_built_in_another() -> None:
 
                      def export(self, path):
                          torch.save(self.fc.weight, path)
-                !    AM150 manual: torch.save runs on every process here, and the accelerator cannot be passed; guard it by hand
+                !    AM150 manual: torch.save runs on every process here, and the accelerator cannot be passed
             """,
             "train.py": """
                  import argparse
@@ -70,24 +70,24 @@ def test_trainer_class_in_one_file_built_in_another() -> None:
                 +        self.accelerator = accelerator
                          self.cfg = cfg
                 -        self.device = device
-                -        self.model = model.to(device)
-                +        self.model = model
-                         self.optimizer = torch.optim.AdamW(model.parameters(), lr=cfg.lr)
+                -        self.net = model.to(device)
+                +        self.net = model
+                         self.opt = torch.optim.AdamW(model.parameters(), lr=cfg.lr)
                          self.loader = loader
-                +        self.model, self.optimizer, self.loader = accelerator.prepare(self.model, self.optimizer, self.loader)
+                +        self.net, self.opt, self.loader = accelerator.prepare(self.net, self.opt, self.loader)
 
                      def run(self):
                          for batch in self.loader:
                 -            batch = {k: v.to(self.device) for k, v in batch.items()}
-                             loss = self.model(**batch)
+                             loss = self.net(**batch)
                 -            loss.backward()
-                -            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+                -            torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
                 +            self.accelerator.backward(loss)
-                +            self.accelerator.clip_grad_norm_(self.model.parameters(), 1.0)
-                             self.optimizer.step()
-                             self.optimizer.zero_grad()
-                -        self.model.export(self.cfg.out)
-                +        self.accelerator.unwrap_model(self.model).export(self.cfg.out)
+                +            self.accelerator.clip_grad_norm_(self.net.parameters(), 1.0)
+                             self.opt.step()
+                             self.opt.zero_grad()
+                -        self.net.export(self.cfg.out)
+                +        self.accelerator.unwrap_model(self.net).export(self.cfg.out)
             """,
         }
     )
@@ -219,7 +219,7 @@ def test_who_trains_together_with_a_refused_script_is_refused_too() -> None:
         {
             "engine.py": """
                  import torch
-                !    AM900 refused: not migrated: it trains together with search.py: the name `accelerator` is already used in this file
+                !    AM900 refused: not migrated: it trains together with search.py: the name `accelerator`
                  import torch.nn.functional as F
 
 
@@ -286,7 +286,7 @@ def test_who_trains_together_with_a_refused_script_is_refused_too() -> None:
                  from model import Net
 
                  accelerator = "gpu"
-                !    AM900 refused: not migrated: the name `accelerator` is already used in this file
+                !    AM900 refused: not migrated: the name `accelerator` is already used
                  device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
                  data = TensorDataset(torch.randn(96, 8), torch.randint(3, (96,)))
                  loader = DataLoader(data, batch_size=32, shuffle=True)
@@ -296,7 +296,7 @@ def test_who_trains_together_with_a_refused_script_is_refused_too() -> None:
             """,
             "train.py": """
                  import torch
-                !    AM900 refused: not migrated: it trains together with search.py: the name `accelerator` is already used in this file
+                !    AM900 refused: not migrated: it trains together with search.py: the name `accelerator`
                  from torch.utils.data import DataLoader, TensorDataset
 
                  from engine import evaluate, train_one_epoch
@@ -356,8 +356,8 @@ def test_base_class_keeps_the_accelerator_for_all() -> None:
                          raise NotImplementedError
 
                      def _save(self, epoch):
-                -        torch.save({"epoch": epoch, "model": self.model.state_dict()}, f"epoch{epoch}.pt")
-                +        self.accelerator.save({"epoch": epoch, "model": self.accelerator.get_state_dict(self.model)}, f"epoch{epoch}.pt")
+                -        torch.save({"net": self.model.state_dict()}, f"{epoch}.pt")
+                +        self.accelerator.save({"net": self.accelerator.get_state_dict(self.model)}, f"{epoch}.pt")
             """,
             "train.py": """
                  import torch
@@ -543,25 +543,32 @@ def test_helpers_shared_with_an_evaluation_script() -> None:
                  import torch
                  import torch.nn.functional as F
                  from torch.utils.data import DataLoader, TensorDataset
+                +from accelerate_runtime import Accelerator
 
-                 from helpers import accuracy, get_device
+                -from helpers import accuracy, get_device
+                +from helpers import accuracy
                  from model import Net
 
-                 device = get_device()
+                -device = get_device()
+                +accelerator = Accelerator()
                  data = TensorDataset(torch.randn(96, 8), torch.randint(3, (96,)))
-                 model = Net().to(device)
+                -model = Net().to(device)
+                +model = Net()
                  optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-                !    AM900 refused: not migrated: the loader made here is not held by a plain variable
                  loader = DataLoader(data, batch_size=32, shuffle=True)
+                +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
                  for x, y in loader:
-                     x, y = x.to(device), y.to(device)
+                -    x, y = x.to(device), y.to(device)
                      optimizer.zero_grad()
                      loss = F.cross_entropy(model(x), y)
-                     loss.backward()
+                -    loss.backward()
+                +    accelerator.backward(loss)
                      optimizer.step()
                  held_out = DataLoader(data, batch_size=32)
-                 print(accuracy(model, held_out, device))
-                 torch.save(model.state_dict(), "net.pt")
+                -print(accuracy(model, held_out, device))
+                -torch.save(model.state_dict(), "net.pt")
+                +accelerator.print(accuracy(model, held_out, accelerator.device))
+                +accelerator.save(accelerator.get_state_dict(model), "net.pt")
             """,
         }
     )
@@ -640,7 +647,7 @@ def test_layers_that_move_by_themselves() -> None:
                          super().__init__()
                          self.fc = nn.Linear(8, 3)
                          self.scale = torch.ones(3).cuda()
-                !    AM120 manual: torch.ones(3).cuda() moves to CUDA where the accelerator cannot be passed; left as it is
+                !    AM120 manual: torch.ones(3).cuda() moves to CUDA where the accelerator cannot be passed
 
                      def forward(self, x):
                 -        noise = torch.randn(x.shape).cuda()
@@ -733,4 +740,3 @@ def test_function_with_two_roles_for_one_parameter() -> None:
             """,
         }
     )
-

@@ -30,7 +30,7 @@ def apply(context: Context) -> None:
     all_kept: list[Kept] = []
     for definition in context.plan.definitions:
         if definition not in own and _chooses_alone(context, definition):
-            context.manual(definition.statement, "this object chooses a device by itself, unlike the rest; left as it is")
+            context.manual(definition.statement, "this object chooses a device of its own; left as it is")
             continue
         kept = _kept_targets(context, definition)
         certain = definition in own or definition.statement in getattr(definition.scope, "body", [])
