@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from accelerate_migrate.findings import FileResult, Options, Status, Target
@@ -34,7 +34,13 @@ PROGRAMS = st.builds(
     prints=st.booleans(),
 )
 TARGETS = st.sampled_from(Target)
-BOUNDED = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+BOUNDED = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],  # a shape is small as it is; looking for a smaller one takes minutes
+)
 
 
 def migrated(files: dict[str, bytes], target: Target) -> dict[str, FileResult]:
@@ -43,7 +49,7 @@ def migrated(files: dict[str, bytes], target: Target) -> dict[str, FileResult]:
     return dict(zip(files, migrate_program(scripts, Options(target)), strict=True))
 
 
-@settings(BOUNDED, max_examples=25)
+@settings(BOUNDED, max_examples=12)
 @given(PROGRAMS, TARGETS, st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_result_is_clean_and_final(shape: Shape, target: Target, newline: str, ends: bool) -> None:
     """Every file is migrated, what has nothing to do with it stays byte for byte, and a second run changes nothing."""
@@ -70,7 +76,7 @@ def forks() -> Iterator[Forks]:
 
 
 @pytest.mark.e2e
-@settings(BOUNDED, max_examples=15)
+@settings(BOUNDED, max_examples=10)
 @given(shape=PROGRAMS, target=TARGETS)
 def test_one_process_trains_bit_for_bit(forks: Forks, shape: Shape, target: Target) -> None:
     """The migrated program prints the very losses, scores and sums of weights, and saves the very tensors."""
@@ -96,7 +102,7 @@ def _spelled(text: str, newline: str, ends: bool) -> bytes:
 
 
 def _unused(text: str) -> set[str]:
-    """The names that a file imports, assigns or takes as parameters, and never reads."""
+    """The names that a file imports, assigns or takes as parameters, and never reads; those of loops may be unread."""
     bound: set[str] = set()
     read: set[str] = set()
     for node in ast.walk(ast.parse(text)):
@@ -104,6 +110,8 @@ def _unused(text: str) -> set[str]:
             bound.add((node.asname or node.name).partition(".")[0])
         elif isinstance(node, ast.arg):
             bound.add(node.arg)
-        elif isinstance(node, ast.Name):
-            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.Assign):
+            bound |= {n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            read.add(node.id)
     return bound - read

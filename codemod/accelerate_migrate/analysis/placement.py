@@ -217,15 +217,6 @@ class Placement:
         """Whether one of two classes is the other, or derives from it."""
         return one is not None and other is not None and (one in self._family(other) or other in self._family(one))
 
-    def kept_by_base(self, owner: ast.ClassDef) -> bool:
-        """Whether a base's constructor, which that of ``owner`` calls first, keeps the accelerator already."""
-        body = [s for s in _required(_initialiser(owner)).body if not _is_text(s)]
-        first = body[0].value if isinstance(body[0], ast.Expr) else None
-        return isinstance(first, ast.Call) and any(
-            base in self.carriers and first in self.training.store.callers.get(_required(_initialiser(base)), ())
-            for base in self._family(owner)[1:]
-        )
-
     def _family(self, node: ast.ClassDef) -> list[ast.ClassDef]:
         """A class and its bases in the program, nearest first."""
         module = self.module.module_of(node)
@@ -288,10 +279,6 @@ class Placement:
 
 def _initialiser(node: ast.ClassDef) -> ast.FunctionDef | None:
     return next((s for s in node.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _required(function: ast.FunctionDef | None) -> ast.FunctionDef:

@@ -52,7 +52,7 @@ def _thread(context: Context, placement: Placement) -> None:
 def _keep(context: Context, owner: ast.ClassDef) -> None:
     """Let the objects of a class keep the accelerator that their constructor is given."""
     initialiser = next(s for s in owner.body if isinstance(s, ast.FunctionDef) and s.name == "__init__")
-    if context.plan.placement.is_visible_in(initialiser) or context.plan.placement.kept_by_base(owner):
+    if context.plan.placement.is_visible_in(initialiser):
         return
     first = initialiser.body[0]
     text = f"{initialiser.args.args[0].arg}.{NAME} = {NAME}"
