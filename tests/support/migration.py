@@ -10,14 +10,14 @@ finding, with these words in its message::
     +    accelerator.backward(loss)
 
 Findings that ask something of a person (``review``, ``manual``, ``refused``) must all be written down; ``migrated`` and
-``note`` may be. Several strings, each with an indentation of its own, make one script.
+``note`` may be. Several strings, each with an indentation of its own, make one script. A program is a table of scripts.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from textwrap import dedent
@@ -153,6 +153,31 @@ def check_migrated(
     _check_findings(wanted, result, [f for f in result.findings if f.severity in ASKING])
     again = migrate(result.text_after(), target=target, select=select, ignore=ignore, path=path)
     assert (again.status, again.after) == (Status.UNCHANGED, None)
+
+
+def check_program(files: Mapping[str, str | Sequence[str]], *, target: Target = Target.RUNTIME) -> None:
+    """Every file becomes what its marked lines say, or stays as it is, and a second run changes none of them."""
+    wanted = {path: sketch(*([text] if isinstance(text, str) else text)) for path, text in files.items()}
+    results = migrate_files({path: each.before for path, each in wanted.items()}, target=target)
+    for path, each in wanted.items():
+        result = results[path]
+        ast.parse(each.before)
+        if each.after == each.before:
+            refused = any(expected.severity is Severity.REFUSED for expected in each.expected)
+            status = Status.REFUSED if refused else Status.UNCHANGED
+            assert (result.status, result.after) == (status, None), (path, result.findings, result.text_after())
+        else:
+            assert result.status is Status.MIGRATED, (path, result.findings)
+            assert result.text_after() == each.after, path + difference(each.after, result.text_after())
+        _check_findings(each, result, [f for f in result.findings if f.severity in ASKING])
+    again = migrate_files({path: result.text_after() for path, result in results.items()}, target=target)
+    assert {path: result.after for path, result in again.items()} == dict.fromkeys(wanted)
+
+
+def migrate_files(sources: Mapping[str, str], *, target: Target = Target.RUNTIME) -> dict[str, FileResult]:
+    """The tool's results for the files of one program."""
+    scripts = [Script(path, source.encode()) for path, source in sources.items()]
+    return dict(zip(sources, migrate_program(scripts, Options(target)), strict=True))
 
 
 def check_unchanged(*parts: str) -> None:

@@ -11,7 +11,7 @@ from accelerate_migrate.analysis.scopes import argument_for, assigned_targets, b
 from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Availability, Const, DeviceValue, Role, Value, is_device
+from accelerate_migrate.analysis.values import Availability, ClassRef, Const, DeviceValue, Role, Value, is_device
 
 _PAIRS: list[tuple[type[ast.cmpop], type[ast.cmpop]]] = [
     (ast.Eq, ast.NotEq),
@@ -194,7 +194,8 @@ def guarded_choice(training: Training, scope: ast.AST) -> tuple[str | None, int]
                     return condition_as_cpu(training, node.test), node.lineno
     for node in nodes:
         if isinstance(node, (ast.Attribute, ast.Name)) and is_device_argument(training, node):
-            return f'{ast.unparse(node)} == "cpu"', node.lineno
+            text = all(not isinstance(a, DeviceValue) or a.is_string for a in training.value(node))
+            return f'{ast.unparse(node)}{"" if text or isinstance(node, ast.Name) else ".type"} == "cpu"', node.lineno
     return None, 0
 
 
@@ -311,7 +312,7 @@ def _defines(training: Training, node: ast.stmt) -> bool:
     targets = assigned_targets(node)
     if not all(isinstance(t, (ast.Name, ast.Attribute)) for t in targets):
         return False
-    if any(isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name) and t.value.id == "self" for t in targets):
+    if any(is_of_self(ast.unparse(target)) for target in targets) and not _is_of_trainer(training, node):
         return False
     one = training.value(node.value)
     if not is_device(one) or isinstance(node.value, ast.Name) or is_type_choice(training, node.value):
@@ -321,6 +322,19 @@ def _defines(training: Training, node: ast.stmt) -> bool:
     if isinstance(node.value, ast.Constant):
         return node.value.value != "cpu" and any("dev" in t.lower() for t in _targets(node))
     return True
+
+
+def is_of_self(target: str) -> bool:
+    """Whether the text of a target is an attribute that an object gives itself."""
+    return target.startswith("self.")
+
+
+def _is_of_trainer(training: Training, node: ast.stmt) -> bool:
+    """Whether a method's statement is one of a class that is no model."""
+    module = training.module
+    owner = module.class_of(module.function(node))
+    file = module.module_of(owner) if owner is not None else None
+    return owner is not None and file is not None and training.store.class_role(ClassRef(owner, file)) is None
 
 
 def is_type_choice(training: Training, node: ast.expr) -> bool:

@@ -11,6 +11,7 @@ from accelerate_migrate.analysis.devices import (
     DeviceDefinition,
     branch_choice,
     guarded_choice,
+    is_of_self,
     says_where_to_load,
 )
 from accelerate_migrate.analysis.groups import Group
@@ -210,9 +211,11 @@ class Placement:
 
     def _shares_self(self, creation: Creation, owner: ast.ClassDef) -> bool:
         """Whether a method of ``owner`` runs on the objects whose method makes the accelerator."""
-        maker = self._method_of(creation.scope)
-        assert maker is not None
-        return owner in self._family(maker) or maker in self._family(owner)
+        return self.are_related(self._method_of(creation.scope), owner)
+
+    def are_related(self, one: ast.ClassDef | None, other: ast.ClassDef | None) -> bool:
+        """Whether one of two classes is the other, or derives from it."""
+        return one is not None and other is not None and (one in self._family(other) or other in self._family(one))
 
     def _family(self, node: ast.ClassDef) -> list[ast.ClassDef]:
         """A class and its bases in the program, nearest first."""
@@ -365,11 +368,11 @@ def common_caller(training: Training, scopes: list[ast.AST]) -> ast.AST | None:
 def _creation(training: Training, scope: ast.AST, groups: list[Group], definitions: list[DeviceDefinition]) -> Creation:
     definitions = [d for d in definitions if not says_where_to_load(training, d)]
     reached = training.called_from(scope)
+    own = [d for d in definitions if d.scope is scope]
     inside = [
         d for d in definitions if d.scope in reached or training.module.root(d.scope) is training.module.root(scope)
     ]
-    own = [d for d in definitions if d.scope is scope]
-    if len({d.cpu for d in inside}) > 1:
+    if len({d.cpu for d in inside if d in own or not any(map(is_of_self, d.targets))}) > 1:
         raise Unclear("the device is chosen in several places, each in its own way", inside[-1].statement)
     led = [group for group in groups if group.scope in reached]
     certain = [d for d in own if _runs_before(training, d, led)]

@@ -20,7 +20,12 @@ def apply(context: Context) -> None:
 
 
 def _state_dict(context: Context, call: ast.Call, func: ast.Attribute) -> None:
-    if not context.plan.any_prepared_at(context.plan.value(func.value).sites(Role.MODEL), call):
+    sites = context.plan.value(func.value).sites()
+    models = {site for site in sites if site.role is Role.MODEL}
+    if not context.plan.any_prepared_at(models, call):
+        return
+    if models != sites:
+        context.manual(call, f"{short(call)} is asked of a prepared model and of others; it needs two forms")
         return
     if not context.has_accelerator(call):
         context.manual(call, f"{short(call)} of a prepared model: the accelerator cannot be passed here")

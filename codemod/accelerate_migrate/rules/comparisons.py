@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from accelerate_migrate.analysis.devices import DeviceDefinition
+from accelerate_migrate.analysis.devices import DeviceDefinition, is_of_self
 from accelerate_migrate.analysis.scopes import binding_scope
 from accelerate_migrate.analysis.tensor_types import torch_name
 from accelerate_migrate.analysis.values import Const, DeviceValue, Value, is_device
@@ -154,6 +154,10 @@ def _sees(context: Context, subject: ast.Name | ast.Attribute, definition: Devic
     module = context.plan.module
     if isinstance(subject, ast.Name):
         if binding_scope(module, context.plan.store, subject) is not definition.scope:
+            return False
+    elif is_of_self(ast.unparse(subject)):
+        owners = (module.class_of(module.function(subject)), module.class_of(definition.scope))
+        if not context.plan.placement.are_related(*owners):
             return False
     if module.function(subject) is not definition.scope:
         return True

@@ -5,7 +5,13 @@ from __future__ import annotations
 import ast
 from functools import partial
 
-from accelerate_migrate.analysis.devices import DeviceDefinition, is_device_argument, is_type_choice, spelled_kinds
+from accelerate_migrate.analysis.devices import (
+    DeviceDefinition,
+    is_device_argument,
+    is_of_self,
+    is_type_choice,
+    spelled_kinds,
+)
 from accelerate_migrate.analysis.placement import NAME
 from accelerate_migrate.analysis.scopes import argument_for, binding_scope, parameters
 from accelerate_migrate.analysis.values import Library, is_device, is_index
@@ -23,6 +29,9 @@ def apply(context: Context) -> None:
     own = {c.definition: c for c in context.plan.placement.creations if c.definition is not None}
     all_kept: list[Kept] = []
     for definition in context.plan.definitions:
+        if definition not in own and _chooses_alone(context, definition):
+            context.manual(definition.statement, "this object chooses a device of its own; left as it is")
+            continue
         kept = _kept_targets(context, definition)
         certain = definition in own or definition.statement in getattr(definition.scope, "body", [])
         all_kept += [Kept(target, definition, certain) for target in kept]
@@ -51,11 +60,29 @@ def _kept_targets(context: Context, definition: DeviceDefinition) -> list[str]:
     """The targets that something still reads which cannot be given the accelerator's device instead."""
     kept = []
     for target in sorted(definition.targets):
+        if is_of_self(target) and _is_unread(context, target):
+            continue
         if "." in target or not all(
             _replaceable(context, node) for node in _loads(context, definition, target)
         ):  # an attribute of an object that other code may read
             kept.append(target)
     return kept
+
+
+def _chooses_alone(context: Context, definition: DeviceDefinition) -> bool:
+    """Whether an object's own choice asks for more than the accelerator that it is given was made with."""
+    placement = context.plan.placement
+    if not any(map(is_of_self, definition.targets)) or not context.has_accelerator(definition.statement):
+        return False
+    return definition.cpu is not None and all(definition.cpu != creation.cpu for creation in placement.creations)
+
+
+def _is_unread(context: Context, target: str) -> bool:
+    """Whether every read of ``self.device`` is gone."""
+    name = target.partition(".")[2]
+    nodes = (n for n in context.plan.module.everywhere() if isinstance(n, ast.Attribute) and n.attr == name)
+    loads = [n for n in nodes if isinstance(n.ctx, ast.Load) and not context.plan.value(n.value).only(Library)]
+    return bool(loads) and all(map(context.is_gone, loads))
 
 
 def _loads(context: Context, definition: DeviceDefinition, name: str) -> list[ast.Name]:
@@ -126,7 +153,17 @@ def _is_number(context: Context, node: ast.expr) -> bool:
 
 def _is_target(context: Context, node: ast.Attribute) -> bool:
     """Whether a definition keeps this attribute as the accelerator's device."""
-    return any(ast.unparse(node) in d.targets for d in context.plan.definitions)
+    text = ast.unparse(node)
+    return any(
+        text in d.targets and (not is_of_self(text) or (context.is_gone(d.statement) and _same_class(context, node, d)))
+        for d in context.plan.definitions
+    )
+
+
+def _same_class(context: Context, node: ast.AST, definition: DeviceDefinition) -> bool:
+    """Whether ``self`` at a node may be an object to which this definition gives an attribute."""
+    module = context.plan.module
+    return context.plan.placement.are_related(module.class_of(module.function(node)), module.class_of(definition.scope))
 
 
 def _spelled(context: Context, node: ast.expr) -> None:

@@ -96,7 +96,14 @@ def _loads(context: Context, target: ast.expr) -> list[ast.AST]:
     module = context.plan.module
     loads = [n for n in module.walk() if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)]
     if isinstance(target, ast.Name):
-        inside = set(module.walk(module.function(target)))
+        scope = module.function(target)
+        if isinstance(scope, ast.Module) and (file := module.module_of(scope)) is not None:
+            exported = context.plan.store.exported[file]
+            if target.id in exported:
+                return []  # another file imports it
+            if "*" in exported:
+                return [n for n in module.everywhere() if isinstance(n, ast.Name) and n.id == target.id and n in loads]
+        inside = set(module.walk(scope))
         return [n for n in loads if isinstance(n, ast.Name) and n.id == target.id and n in inside]
     if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)):
         return []

@@ -1,42 +1,60 @@
-"""Which files are looked at together, by what they import."""
+"""Which files belong together, told from their bytes."""
 
 from __future__ import annotations
 
 import os
 
-from accelerate_migrate.analysis.components import MAX_FILES, components
+import pytest
+
+from accelerate_migrate.analysis import components as told
+
+HERE = os.path.abspath("project")
 
 
-def groups(seeds: str, **files: str) -> list[list[str]]:
-    """The names (without ``.py``) of the files of each group; a seed is named with a space behind it."""
-    sources = {os.path.abspath(name.replace("__", "/") + ".py"): text.encode() for name, text in files.items()}
-    wanted = [os.path.abspath(name + ".py") for name in seeds.split()]
-    return [sorted(os.path.relpath(path)[: -len(".py")] for path in group) for group in components(sources, wanted)]
+def components(sources: dict[str, str], *seeds: str) -> list[list[str]]:
+    """The groups of these files, by their names."""
+    absolute = {os.path.join(HERE, name): text.encode() for name, text in sources.items()}
+    groups = told.components(absolute, [os.path.join(HERE, seed) for seed in seeds])
+    return [[os.path.relpath(path, HERE).replace(os.sep, "/") for path in group] for group in groups]
 
 
-def test_scripts_that_share_a_file_are_one_group() -> None:
-    found = groups(
-        "train finetune other", train="import engine", finetune="from engine import fit", engine="", other=""
-    )
-    assert found == [["engine", "finetune", "train"], ["other"]]
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import engine",
+        "import os, engine as e",
+        "from engine import (\n    train,\n    evaluate,\n)",
+        "from engine import *",
+        "from . import engine",
+        "from .engine import train",
+        "    import engine  # inside a function",
+    ],
+)
+def test_one_file_imports_the_other(line: str) -> None:
+    sources = {"train.py": line, "engine.py": "", "other.py": "import os"}
+    assert components(sources, "train.py") == [["engine.py", "train.py"]]
 
 
-def test_a_file_that_no_seed_has_to_do_with_is_in_none() -> None:
-    assert groups("train", train="import torch", lonely="import numpy") == [["train"]]
+def test_importers_of_a_seed_belong_to_it() -> None:
+    sources = {"engine.py": "", "train.py": "import engine", "tune.py": "import engine", "data.py": ""}
+    assert components(sources, "engine.py") == [["engine.py", "train.py", "tune.py"]]
 
 
-def test_names_of_a_package_may_be_files() -> None:
-    found = groups(
-        "train", train="from lib import (\n    net,\n    data,\n)", lib__net="", lib__data="", lib__unused=""
-    )
-    assert found == [["lib/data", "lib/net", "train"]]
+def test_files_that_share_nothing_stand_apart() -> None:
+    sources = {"one.py": "import torch", "two.py": "import torch"}
+    assert components(sources, "one.py", "two.py") == [["one.py"], ["two.py"]]
 
 
-def test_folders_that_a_script_puts_on_the_path_are_searched() -> None:
-    found = groups("train", train="import sys\nsys.path.append('core')\nfrom net import Net", core__net="")
-    assert found == [["core/net", "train"]]
+def test_group_without_a_seed_is_none() -> None:
+    assert components({"one.py": "import two", "two.py": "", "three.py": ""}, "three.py") == [["three.py"]]
 
 
-def test_in_a_very_large_group_each_seed_stands_alone() -> None:
-    many = {f"part{i}": "import hub" for i in range(MAX_FILES)}
-    assert groups("part0 part1", hub="", **many) == [["part0"], ["part1"]]
+def test_module_of_a_package() -> None:
+    sources = {"lib/__init__.py": "from .steps import step", "lib/steps.py": "", "train.py": "from lib import step"}
+    assert components(sources, "train.py") == [["lib/__init__.py", "lib/steps.py", "train.py"]]
+
+
+def test_seeds_of_a_very_large_group_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(told, "MAX_FILES", 2)
+    sources = {"one.py": "import shared", "two.py": "import shared", "shared.py": ""}
+    assert components(sources, "one.py", "two.py") == [["one.py"], ["two.py"]]
