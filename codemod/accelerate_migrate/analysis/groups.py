@@ -171,7 +171,7 @@ def _sets_up(training: Training, statement: ast.stmt, names: set[str]) -> bool:
     for node in ast.walk(statement):
         if not isinstance(node, ast.Call):
             continue
-        if any((s.line, s.column) == (node.lineno, node.col_offset) for s in training.value(node).sites(*_SET_UP)):
+        if training.value(node).sites(*_SET_UP):  # made here, or in a function that is called here
             return True
         if isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict":
             root = node.func.value

@@ -65,6 +65,8 @@ def _places(training: Training, wanted: frozenset[Site]) -> tuple[list[Home], di
         scope: ast.AST = module.function(statement)
         for target in assigned_targets(statement):
             for leaf in _leaves(target):
+                if isinstance(leaf, ast.Name) and leaf.id == "_":
+                    continue  # what nobody wants to keep
                 for text, one in _held(ast.unparse(leaf), training.value(leaf)):
                     held = one.sites() & wanted
                     if not held or _is_itself(statement, text):

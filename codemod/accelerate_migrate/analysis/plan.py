@@ -102,7 +102,7 @@ def plan_training(training: Training) -> Plan | None:
     """The plan of files that train; ``None`` where nothing trains there. Raises ``Unclear``."""
     if not training.backwards:
         return None
-    if not training.steps:
+    if not training.optimizers:
         raise Unclear(
             "gradients are computed here, but no optimizer that is known steps on them", training.backwards[0]
         )

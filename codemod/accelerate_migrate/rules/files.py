@@ -33,6 +33,8 @@ def apply(context: Context) -> None:
         if context.may_change(call) and not call.args and named <= {"parents", "mode"} and _is_plain(context, func):
             context.edit(AddArgument(call, "True", name="exist_ok"))
             context.migrated(call, "several processes may make this folder at once")
+        elif context.may_change(call) and _may_clash(call) and _is_plain(context, func):
+            context.review(call, f"{short(call)}: every process makes this folder; the second one may fail")
     _downloads(context)
 
 
@@ -42,6 +44,12 @@ def _mkdir(context: Context, call: ast.Call) -> None:
         context.migrated(call, "several processes may make this folder at once")
     else:
         context.review(call, f"{short(call)}: every process makes this folder; the second one fails")
+
+
+def _may_clash(call: ast.Call) -> bool:
+    """Whether a folder is wanted new: ``mkdir(exist_ok=…)`` of something that is not plainly true."""
+    named = keyword(call, "exist_ok")
+    return named is not None and not (isinstance(named.value, ast.Constant) and named.value.value)
 
 
 def _is_plain(context: Context, func: ast.Attribute) -> bool:
