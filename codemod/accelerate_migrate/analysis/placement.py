@@ -14,6 +14,7 @@ from accelerate_migrate.analysis.devices import (
     says_where_to_load,
 )
 from accelerate_migrate.analysis.groups import Group
+from accelerate_migrate.analysis.handed_choice import choice_below
 from accelerate_migrate.analysis.library import DATASETS, HANDING_ON
 from accelerate_migrate.analysis.modules import Files, Module
 from accelerate_migrate.analysis.scopes import argument_for, binding_scope, is_decorated, parameters
@@ -391,7 +392,8 @@ def _creation(training: Training, scope: ast.AST, groups: list[Group], definitio
         return Creation(training, scope, certain[0], certain[0].cpu, certain[0].statement.lineno)
     if own:
         return Creation(training, scope, None, *branch_choice(training, own[0]))
-    return Creation(training, scope, None, *guarded_choice(training, scope))
+    cpu, line = guarded_choice(training, scope)
+    return Creation(training, scope, None, *((cpu, line) if cpu is not None else choice_below(training, scope)))
 
 
 def _runs_before(training: Training, definition: DeviceDefinition, groups: list[Group]) -> bool:

@@ -116,9 +116,7 @@ def plan_training(training: Training) -> Plan | None:
     except Unclear as unclear:
         try:  # nearer to where things are made, others may still use them
             arranged = _arranged(training, parallel, where_made=True)
-        except Unclear as u2:
-            import os
-            if os.environ.get("DBG"): print("SECOND", u2.message, u2.line, u2.node and training.module.module_of(u2.node).path)
+        except Unclear:
             raise unclear from None
     evaluations, homes, groups, definitions, placement = arranged
     for call in training.backwards:

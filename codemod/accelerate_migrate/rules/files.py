@@ -58,6 +58,7 @@ def _mkdir_anew(context: Context, call: ast.Call) -> None:
     if not isinstance(function, ast.Module) and not context.plan.store.callers.get(function):
         return
     context.replace(named.value, "True")
+    context.gone.add(named.value)
     context.review(
         call,
         "several processes make this folder at once, so that one that is there already is no error any more; a name "
