@@ -8,6 +8,7 @@ from abc import abstractmethod
 from accelerate_migrate.analysis import library, processes, tensors
 from accelerate_migrate.analysis.frames import Arguments, Frame
 from accelerate_migrate.analysis.methods import call_method, owned_models
+from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.values import (
     ANY,
@@ -62,6 +63,10 @@ class Calls(Store):
     @abstractmethod
     def construct(self, ref: ClassRef, node: ast.Call, frame: Frame, arguments: Arguments) -> Value:
         """What a call of a class of the program makes."""
+
+    @abstractmethod
+    def enter_module(self, module: Module) -> None:
+        """Run the body of a module that is imported, if it has not run yet."""
 
     @abstractmethod
     def attribute(self, owner: Value, name: str, node: ast.Attribute | None, frame: Frame) -> Value:
@@ -177,7 +182,7 @@ class Calls(Store):
         if _makes_array(name, given):
             return value(Array())
         if name == "importlib.import_module" and given.positional:
-            return join(self._imported(atom) for atom in given.positional[0])
+            return join(self._imported(atom, frame) for atom in given.positional[0])
         if name == "torch.load":
             return value(Loaded(frame.module.path, node.lineno, node.col_offset))
         if name in library.APEX:
@@ -188,12 +193,16 @@ class Calls(Store):
             return given.positional[0]
         return self._torch_function(name, given)
 
-    def _imported(self, atom: Atom) -> Value:
-        """``importlib.import_module("torch.utils.tensorboard")``: a library, where no file of the program is meant."""
+    def _imported(self, atom: Atom, frame: Frame) -> Value:
+        """``importlib.import_module("app.models")``: a file of the program, or a library that matters here."""
         named = atom.value if isinstance(atom, Const) else None
-        if not isinstance(named, str) or not named.split(".")[0] in library.NAMED_AS_TEXT:
+        if not isinstance(named, str) or named.startswith("."):
             return ANY
-        return value(Library(named))
+        found = self.program.find(named, frame.module)
+        if found is not None:
+            self.enter_module(found)
+            return value(ModuleRef(found))
+        return value(Library(named)) if named.split(".")[0] in library.NAMED_AS_TEXT else ANY
 
     def _torch_function(self, name: str, given: Arguments) -> Value:
         last = name.rsplit(".", 1)[-1]

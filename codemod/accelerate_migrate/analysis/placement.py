@@ -389,7 +389,8 @@ def _creation(training: Training, scope: ast.AST, groups: list[Group], definitio
     led = [group for group in groups if group.scope in reached]
     certain = [d for d in own if _runs_before(training, d, led)]
     if certain:
-        return Creation(training, scope, certain[0], certain[0].cpu, certain[0].statement.lineno)
+        cpu = certain[0].cpu or choice_below(training, scope)[0]
+        return Creation(training, scope, certain[0], cpu, certain[0].statement.lineno)
     if own:
         return Creation(training, scope, None, *branch_choice(training, own[0]))
     cpu, line = guarded_choice(training, scope)
@@ -435,9 +436,7 @@ def _holds_device(training: Training, function: ast.AST, name: str) -> bool:
     return one is not None and bool(one.atoms) and is_device(one)
 
 
-def _all_calls_pass(
-    training: Training, function: ast.AST, name: str, chosen: frozenset[tuple[ast.AST, str]]
-) -> bool:
+def _all_calls_pass(training: Training, function: ast.AST, name: str, chosen: frozenset[tuple[ast.AST, str]]) -> bool:
     """Whether every call passes a device variable that a definition or a caller's own parameter can be replaced in,
     and the parameter has no default, which would need one out of nowhere."""
     assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))

@@ -108,7 +108,9 @@ def plan_training(training: Training) -> Plan | None:
             "gradients are computed here, but no optimizer that is known steps on them", training.backwards[0]
         )
     if not training.models:
-        raise Unclear("the model whose parameters the optimizer owns could not be found", next(iter(training.steps), None))
+        raise Unclear(
+            "the model whose parameters the optimizer owns could not be found", next(iter(training.steps), None)
+        )
     check_gradients(training)
     parallel = find_parallel(training)
     try:
