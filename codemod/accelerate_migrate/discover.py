@@ -16,7 +16,7 @@ from accelerate_migrate.source import STDIN
 
 SUFFIXES = (".py", ".ipynb")
 _MACHINE_FOLDERS = {".git", ".hg", ".svn", "__pycache__", "node_modules", "site-packages", ".tox", ".nox", ".eggs"}
-_WORTH_READING = (b"torch", b".cuda", b".backward")
+_WORTH_READING = (b"torch", b".cuda", b".backward", b"mkdir", b"makedirs")
 
 
 @dataclass(frozen=True, slots=True)

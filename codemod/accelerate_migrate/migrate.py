@@ -87,7 +87,7 @@ class _Component:
         skipped = {module: suppress.skipped_lines(script.data) for module, script in scripts.items()}
         units = find_units(files, store)
         for unit in list(units):
-            foreign = not any(b"torch" in module.data for module in unit.modules)
+            foreign = not any(b"torch" in module.data for module in unit.modules | unit.helpers)
             if foreign or any(map(_already_migrated, unit.modules)):
                 units.remove(unit)
         try:

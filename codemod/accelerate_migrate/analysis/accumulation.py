@@ -42,11 +42,24 @@ def is_divided_by_samples(training: Training, near: ast.AST, accumulator: str) -
             continue
         if accumulator not in {ast.unparse(n) for n in ast.walk(divided) if isinstance(n, ast.expr)}:
             continue
+        if _counts_batches(training, by):
+            continue
         text = ast.unparse(by) + _definition(training, by)
         of_dataset = ".dataset" in text or ("len(" in text and "data" in text and "loader" not in text)
         if of_dataset or is_sample_count(training, by):
             return True
     return False
+
+
+def _counts_batches(training: Training, node: ast.expr) -> bool:
+    """Whether an expression is the length of a loader, or of what draws from one."""
+    return any(
+        isinstance(inner, ast.Call)
+        and isinstance(inner.func, ast.Name)
+        and inner.func.id == "len"
+        and any(training.loaders_of(training.value(argument)) for argument in inner.args)
+        for inner in ast.walk(node)
+    )
 
 
 def _definition(training: Training, node: ast.expr) -> str:

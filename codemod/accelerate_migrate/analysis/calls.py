@@ -8,10 +8,12 @@ from abc import abstractmethod
 from accelerate_migrate.analysis import library, processes, tensors
 from accelerate_migrate.analysis.frames import Arguments, Frame
 from accelerate_migrate.analysis.methods import call_method, owned_models
+from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.values import (
     ANY,
     BOTTOM,
+    MAX_ALTERNATIVES,
     UNKNOWN,
     Array,
     Atom,
@@ -27,6 +29,7 @@ from accelerate_migrate.analysis.values import (
     Library,
     Loaded,
     Mapping_,
+    ModuleRef,
     Number,
     Object,
     Origin,
@@ -61,6 +64,10 @@ class Calls(Store):
     @abstractmethod
     def construct(self, ref: ClassRef, node: ast.Call, frame: Frame, arguments: Arguments) -> Value:
         """What a call of a class of the program makes."""
+
+    @abstractmethod
+    def enter_module(self, module: Module) -> None:
+        """Run the body of a module that is imported, if it has not run yet."""
 
     @abstractmethod
     def attribute(self, owner: Value, name: str, node: ast.Attribute | None, frame: Frame) -> Value:
@@ -175,6 +182,8 @@ class Calls(Store):
             return value(Tensor(Origin.OTHER if told is not None else Origin.FRESH))
         if _makes_array(name, given):
             return value(Array())
+        if name == "importlib.import_module" and given.positional:
+            return join(self._imported(atom, frame) for atom in given.positional[0])
         if name == "torch.load":
             return value(Loaded(frame.module.path, node.lineno, node.col_offset))
         if name in library.APEX:
@@ -184,6 +193,17 @@ class Calls(Store):
         if name == "functools.partial" and given.positional:
             return given.positional[0]
         return self._torch_function(name, given)
+
+    def _imported(self, atom: Atom, frame: Frame) -> Value:
+        """``importlib.import_module("app.models")``: a file of the program, or a library that matters here."""
+        named = atom.value if isinstance(atom, Const) else None
+        if not isinstance(named, str) or named.startswith("."):
+            return ANY
+        found = self.program.find(named, frame.module)
+        if found is not None:
+            self.enter_module(found)
+            return value(ModuleRef(found))
+        return value(Library(named)) if named.split(".")[0] in library.NAMED_AS_TEXT else ANY
 
     def _torch_function(self, name: str, given: Arguments) -> Value:
         last = name.rsplit(".", 1)[-1]
@@ -317,7 +337,7 @@ class Calls(Store):
             named = given.positional[1].const()
             if isinstance(named, str):
                 return self.attribute(first, named, None, frame)
-            return join(value(Library(a.name + ".?")) if isinstance(a, Library) else ANY for a in first)
+            return join(self._any_of(atom) for atom in first)
         if name == "dict":
             pairs = [a for a in first if isinstance(a, Sequence_)]
             if pairs and len(first.atoms) == 1 and not given.keywords:
@@ -329,6 +349,18 @@ class Calls(Store):
             device = [a for a in first if isinstance(a, DeviceValue)]
             return value(DeviceValue(is_string=True)) if device else ANY
         return ANY
+
+    def _any_of(self, atom: Atom) -> Value:
+        """``getattr(atom, name)`` for a name that is not known: of a file, any of the functions and classes there."""
+        if isinstance(atom, Library):
+            return value(Library(atom.name + ".?"))
+        if not isinstance(atom, ModuleRef):
+            return ANY
+        tree = atom.module.tree
+        named = [self.stored(tree, name) or BOTTOM for name in sorted(self.scope_names(tree).bound)]
+        found = [a for one in named for a in one if isinstance(a, (FunctionRef, ClassRef))]
+        own = [a for a in found if a.module is atom.module] or found
+        return value(*own) if 0 < len(own) <= MAX_ALTERNATIVES else ANY
 
     def _super(self, frame: Frame) -> Value:
         """``super()`` (or ``super(Class, self)``) in a method."""

@@ -136,7 +136,7 @@ def find_definitions(training: Training, gone: Container[ast.stmt] = ()) -> list
     for node in module.walk():
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node not in covered and _defines(training, node):
             assert node.value is not None
-            cpu = _choice_as_cpu(training, node.value)
+            cpu = choice_as_cpu(training, node.value)
             found.append(DeviceDefinition(node, frozenset(_targets(node)), cpu, module.function(node)))
     moves = any(isinstance(node, ast.Attribute) and node.attr == "cuda" for node in module.walk())
     chosen = [d for d in found if not (_is_only_cpu(training, d) and (moves or _has_other_target(d, found)))]
@@ -392,7 +392,7 @@ def spelled_kinds(one: Value) -> set[str]:
     return {str(a.value).split(":")[0] if isinstance(a, Const) else getattr(a, "kind", "") for a in one}
 
 
-def _choice_as_cpu(training: Training, node: ast.expr) -> str | None:
+def choice_as_cpu(training: Training, node: ast.expr) -> str | None:
     """The ``cpu=`` that keeps the choice of a device expression."""
     while isinstance(node, ast.Call) and node.args and is_device(training.value(node)):
         inner = node.args[0]

@@ -99,7 +99,7 @@ class Expressions(Calls):
                 return value(DeviceValue())
             return value(Bound(value(atom), name))
         if isinstance(atom, ClassRef):
-            return self.class_attribute(atom, name) or ANY
+            return join(_of_class(found, atom) for found in self.class_attribute(atom, name)) or ANY
         if isinstance(atom, BaseOf):
             return self._base_attribute(atom, name, frame)
         if isinstance(atom, Array) and name == "T":
@@ -138,6 +138,9 @@ class Expressions(Calls):
     def _bound_method(self, defined: Atom, owner: Object, frame: Frame) -> Value:
         if not isinstance(defined, FunctionRef):
             return value(defined)
+        if is_decorated(defined.node, "classmethod"):
+            made_of = self.details[owner.site].class_def
+            return value(FunctionRef(defined.node, defined.module, value(made_of) if made_of is not None else ANY))
         ref = FunctionRef(defined.node, defined.module, value(owner))
         if is_decorated(defined.node, "property"):
             return self.call(value(ref), None, frame)
@@ -393,6 +396,13 @@ class Expressions(Calls):
             for owner in self.expression(target.value.value, frame):
                 if isinstance(owner, Object):
                     self.set_field(owner.site, target.value.attr, changed)
+
+
+def _of_class(defined: Atom, owner: ClassRef) -> Value:
+    """What a class has under a name, as it is found on the class: its class methods are given the class."""
+    if isinstance(defined, FunctionRef) and is_decorated(defined.node, "classmethod"):
+        return value(FunctionRef(defined.node, defined.module, value(owner)))
+    return value(defined)
 
 
 def _with_item(atom: Atom, key: object, one: Value) -> Value:

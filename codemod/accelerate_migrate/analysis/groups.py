@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 
 from accelerate_migrate.analysis.homes import Home
 from accelerate_migrate.analysis.modules import Files
@@ -193,7 +194,7 @@ def _sets_up(training: Training, statement: ast.stmt, names: set[str]) -> bool:
     for node in ast.walk(statement):
         if not isinstance(node, ast.Call):
             continue
-        if any((s.line, s.column) == (node.lineno, node.col_offset) for s in training.value(node).sites(*_SET_UP)):
+        if training.value(node).sites(*_SET_UP):  # made here, or in a function that is called here
             return True
         if isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict":
             root = node.func.value
@@ -225,13 +226,13 @@ def _anchor(module: Files, homes: list[Home]) -> ast.stmt:
     chains = []
     for home in homes:
         for statement in home.bindings:
-            chain: list[ast.stmt] = [statement]
-            chain += [a for a in module.ancestors(statement) if isinstance(a, ast.stmt)]
-            chains.append(chain)
+            outwards: list[ast.stmt] = [statement]
+            outwards += [a for a in module.ancestors(statement) if isinstance(a, ast.stmt)]
+            chains.append(outwards)
     first = chains[0]
     for own in first:
         block = module.block(own)
-        inside = [next((s for s in chain if s in block), None) for chain in chains]
+        inside = [next((s for s in outwards if s in block), None) for outwards in chains]
         if all(s is not None for s in inside):
             return max((s for s in inside if s is not None), key=block.index)
     raise Unclear("the objects to prepare are made in places that have no block in common", first[0])
@@ -245,7 +246,7 @@ def check_aliases(training: Training, groups: list[Group], known: frozenset[str]
 
     ``known`` are names that a rule replaces, or that mean the object as it is.
     """
-    for node in training.module.walk():
+    for node in chain(training.module.walk(), training.module.beside()):
         if not (isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store)):
             continue
         one = training.value(node)
@@ -311,7 +312,11 @@ def _is_read_later(training: Training, group: Group, node: ast.expr, text: str) 
     scope = module.function(node)
     if isinstance(node, ast.Attribute):
         owner = module.class_of(scope)
-        if owner is None or not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+        if (
+            owner is None
+            or not module.is_active(node)
+            or not (isinstance(node.value, ast.Name) and node.value.id == "self")
+        ):
             return True
         reads = [n for n in module.walk() if isinstance(n, ast.Attribute) and n.attr == node.attr]
         return any(isinstance(n.ctx, ast.Load) and module.function(n) is not scope for n in reads)

@@ -21,7 +21,7 @@ def check_gradients(training: Training) -> None:
         if hooks:
             raise Unclear(
                 f"`{site.made_by}` reads gradients by hooks of its own, before processes have averaged them",
-                next((n for n in training.store.details[site].nodes if n in mine), training.steps[0]),
+                next((n for n in training.store.details[site].nodes if n in mine), training.backwards[0]),
             )
     for node in training.reached(file.tree for file in training.module.active):
         if _writes_gradient(node):

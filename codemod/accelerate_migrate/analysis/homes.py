@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accelerate_migrate.analysis.modules import Files
-from accelerate_migrate.analysis.scopes import assigned_targets
+from accelerate_migrate.analysis.scopes import assigned_targets, parameters
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import Const, Library, Mapping_, Object, Role, Sequence_, Site, Value, value
@@ -33,13 +33,19 @@ class Home:
     made: ast.Call | None = None
 
 
-def find_homes(training: Training, wanted: frozenset[Site], aliases: frozenset[str] = frozenset()) -> list[Home]:
+def find_homes(
+    training: Training, wanted: frozenset[Site], aliases: frozenset[str] = frozenset(), *, where_made: bool = False
+) -> list[Home]:
     """The place that holds each wanted object. Raises ``Unclear`` where an object has none or several.
 
-    ``aliases`` are names of a model beside its wrapper, or of the wrapper: they are no places of their own.
+    ``aliases`` are names of a model beside its wrapper, or of the wrapper: they are no places of their own. With
+    ``where_made``, a place that a caller hands an object to gives way to the places that the callers have for it.
     """
     found, doubtful = _places(training, wanted)
     places = [place for place in found if place.name not in aliases]
+    places = _of_training(training, places)
+    if where_made:
+        places = _without_receivers(training, places)
     homes = _chosen(training, _without_passing_names(training, places), wanted, doubtful)
     by_module = {module.tree: index for index, module in enumerate(training.module.active)}
     return sorted(
@@ -67,10 +73,14 @@ def _places(training: Training, wanted: frozenset[Site]) -> tuple[list[Home], di
         scope: ast.AST = module.function(statement)
         for target in assigned_targets(statement):
             for leaf in _leaves(target):
+                if isinstance(leaf, ast.Name) and leaf.id == "_":
+                    continue  # what nobody wants to keep
                 for text, one in _held(ast.unparse(leaf), training.value(leaf)):
                     held = one.sites() & wanted
                     if not held or _is_itself(statement, text):
                         continue
+                    if training.reaches([statement], set(training.backwards)):
+                        continue  # what comes back from training
                     others = [a for a in one if not isinstance(a, Object) and a != Const(None)]
                     if others or one.sites() - wanted:
                         unclear = Unclear(f"`{text}` may hold something other than what is trained", leaf, about=held)
@@ -149,6 +159,33 @@ def _held(text: str, one: Value) -> Iterator[tuple[str, Value]]:
         yield text, one
 
 
+def _of_training(training: Training, places: list[Home]) -> list[Home]:
+    """The places without those of code that does not train, such as another script, where training has its own."""
+    module = training.module
+    leading = {scope for call in training.backwards for scope in training.callers_of(module.function(call))}
+    classes = {module.class_of(scope) for scope in leading} - {None}
+    own = [p for p in places if p.scope in leading or module.class_of(p.scope) in classes]
+    covered = set().union(*(place.sites for place in own), set())
+    return [place for place in places if place in own or not place.sites <= covered]
+
+
+def _without_receivers(training: Training, places: list[Home]) -> list[Home]:
+    """The places without those that are only given a parameter, ``self.net = net``, of objects that others hold."""
+    given = [place for place in places if all(_is_given(training, statement) for statement in place.bindings)]
+    others = set().union(*(place.sites for place in places if place not in given), set())
+    return [place for place in places if place not in given or not place.sites <= others]
+
+
+def _is_given(training: Training, statement: ast.stmt) -> bool:
+    function = training.module.function(statement)
+    made = getattr(statement, "value", None)
+    return (
+        isinstance(made, ast.Name)
+        and isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and made.id in {parameter.arg for parameter in parameters(function)}
+    )
+
+
 def _without_passing_names(training: Training, places: list[Home]) -> list[Home]:
     """The places without a factory's local names of what its caller binds as well."""
     module = training.module
@@ -161,6 +198,7 @@ def _without_passing_names(training: Training, places: list[Home]) -> list[Home]
             and any(ast.unparse(n) == place.name for n in ast.walk(node.value) if isinstance(n, ast.expr))
             for node in module.walk(place.scope)
         )
+        returned = returned and not training.reaches(getattr(place.scope, "body", []), set(training.backwards))
         elsewhere = set().union(*(other.sites for other in places if other.scope is not place.scope), set())
         if not (returned and place.sites <= elsewhere):
             kept.append(place)

@@ -51,6 +51,11 @@ SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler"})
 CALLED_SCALERS = frozenset({"timm.utils.NativeScaler", "timm.utils.cuda.NativeScaler"})
 AUTOCASTS = frozenset({"torch.cuda.amp.autocast", "torch.amp.autocast", "torch.autocast"})
 APEX = frozenset({"apex.amp.initialize", "apex.amp.scale_loss", "apex.amp.master_params"})
+# Loader workers unpickle these: an accelerator in them would be made anew there.
+DATASETS = frozenset({"torch.utils.data.Dataset", "torch.utils.data.IterableDataset"})
+NAMED_AS_TEXT = frozenset({"torch", "tensorboardX"})  # packages that scripts import by a text
+# Decorators of functions that are called with the very arguments, and return the very result.
+HANDING_ON = frozenset({"torch.no_grad", "torch.enable_grad", "torch.inference_mode"})
 # What belongs to mixed precision and is right as it stands, inside a function of autograd or as a question.
 KEPT_PRECISION = frozenset(
     {

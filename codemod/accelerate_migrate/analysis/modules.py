@@ -203,6 +203,12 @@ class Files(Tree):
         for module in self._by_tree.values():
             yield from module.walk()
 
+    def beside(self) -> Iterator[ast.AST]:
+        """Every node of the files that are only read."""
+        for module in self._by_tree.values():
+            if not module.editable:
+                yield from module.walk()
+
     def module_of(self, node: ast.AST) -> Module | None:
         """The file that holds this node, or ``None`` for a node of another program."""
         top = next(reversed([node, *self.ancestors(node)]))

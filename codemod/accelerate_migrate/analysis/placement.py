@@ -15,12 +15,14 @@ from accelerate_migrate.analysis.devices import (
     says_where_to_load,
 )
 from accelerate_migrate.analysis.groups import Group
+from accelerate_migrate.analysis.handed_choice import choice_below
+from accelerate_migrate.analysis.library import DATASETS, HANDING_ON
 from accelerate_migrate.analysis.modules import Files, Module
-from accelerate_migrate.analysis.scopes import argument_for, is_decorated, parameters
+from accelerate_migrate.analysis.scopes import argument_for, binding_scope, is_decorated, parameters
 from accelerate_migrate.analysis.settings import last_override
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import ClassRef, FunctionRef, ModuleRef, is_device
+from accelerate_migrate.analysis.values import ClassRef, FunctionRef, Library, ModuleRef, is_device
 
 NAME = "accelerator"
 
@@ -192,7 +194,7 @@ class Placement:
         assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
         parent = self.module.parents.get(function)
         if not isinstance(parent, ast.ClassDef):
-            return not function.decorator_list and self._can_be_given(function)
+            return self._keeps_its_parameters(function) and self._can_be_given(function)
         owner = self._method_of(function)
         if owner is None or self._is_model(owner):
             return False
@@ -208,6 +210,15 @@ class Placement:
             return bool(calls) and all(self.reaches(self._host(call)) for call in calls)
         holder = self._holder(owner)
         return holder is not None and self.reaches(_required(_initialiser(holder)))
+
+    def _keeps_its_parameters(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        """Whether a call still reaches the function itself: its decorators are those of torch that hand all on."""
+        for decorator in function.decorator_list:
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            named = list(self.training.value(called))
+            if not named or not all(isinstance(a, Library) and a.name in HANDING_ON for a in named):
+                return False
+        return True
 
     def _shares_self(self, creation: Creation, owner: ast.ClassDef) -> bool:
         """Whether a method of ``owner`` runs on the objects whose method makes the accelerator."""
@@ -253,8 +264,12 @@ class Placement:
         return [n for n in self.module.walk() if isinstance(n, ast.ClassDef) and owner in self._family(n)]
 
     def _is_model(self, owner: ast.ClassDef) -> bool:
+        """Whether objects of a class know nothing of training, or are what is trained: they get no accelerator."""
         module = self.module.module_of(owner)
-        return module is None or self.training.store.class_role(ClassRef(owner, module)) is not None
+        if module is None or self.training.store.class_role(ClassRef(owner, module)) is not None:
+            return True
+        bases = self.training.store.base_classes(ClassRef(owner, module))
+        return any(isinstance(base, Library) and base.name in DATASETS for base in bases)
 
     def _class_escapes(self, owner: ast.ClassDef) -> bool:
         """Whether a class is used beyond calling it and deriving from it, so that not all its objects are known."""
@@ -319,7 +334,7 @@ def place(training: Training, groups: list[Group], definitions: list[DeviceDefin
     for group in groups:
         if not placement.available(group.anchor):
             raise Unclear("the objects to prepare are made in functions that do not call each other", group.anchor)
-    chosen = frozenset(target for definition in definitions for target in definition.targets)
+    chosen = frozenset((definition.scope, target) for definition in definitions for target in definition.targets)
     placement.device_parameters = dict(_device_parameters(training, placement, chosen))
     return placement
 
@@ -377,10 +392,12 @@ def _creation(training: Training, scope: ast.AST, groups: list[Group], definitio
     led = [group for group in groups if group.scope in reached]
     certain = [d for d in own if _runs_before(training, d, led)]
     if certain:
-        return Creation(training, scope, certain[0], certain[0].cpu, certain[0].statement.lineno)
+        cpu = certain[0].cpu or choice_below(training, scope)[0]
+        return Creation(training, scope, certain[0], cpu, certain[0].statement.lineno)
     if own:
         return Creation(training, scope, None, *branch_choice(training, own[0]))
-    return Creation(training, scope, None, *guarded_choice(training, scope))
+    cpu, line = guarded_choice(training, scope)
+    return Creation(training, scope, None, *((cpu, line) if cpu is not None else choice_below(training, scope)))
 
 
 def _runs_before(training: Training, definition: DeviceDefinition, groups: list[Group]) -> bool:
@@ -391,7 +408,9 @@ def _runs_before(training: Training, definition: DeviceDefinition, groups: list[
     return all(s in block or any(a in block for a in module.ancestors(s)) for s in starts)
 
 
-def _device_parameters(training: Training, placement: Placement, chosen: frozenset[str]) -> list[tuple[ast.AST, str]]:
+def _device_parameters(
+    training: Training, placement: Placement, chosen: frozenset[tuple[ast.AST, str]]
+) -> list[tuple[ast.AST, str]]:
     found: list[tuple[ast.AST, str]] = []
     module = training.module
     for function in module.walk():
@@ -420,7 +439,7 @@ def _holds_device(training: Training, function: ast.AST, name: str) -> bool:
     return one is not None and bool(one.atoms) and is_device(one)
 
 
-def _all_calls_pass(training: Training, function: ast.AST, name: str, chosen: frozenset[str]) -> bool:
+def _all_calls_pass(training: Training, function: ast.AST, name: str, chosen: frozenset[tuple[ast.AST, str]]) -> bool:
     """Whether every call passes a device variable that a definition or a caller's own parameter can be replaced in,
     and the parameter has no default, which would need one out of nowhere."""
     assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
@@ -430,7 +449,11 @@ def _all_calls_pass(training: Training, function: ast.AST, name: str, chosen: fr
     with_default |= {a.arg for a, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default is not None}
     passed = [argument_for(call, function, name) for call in training.store.callers[function]]
     return name not in with_default and all(
-        isinstance(argument, ast.Name) and (argument.id in chosen or _is_parameter(training, argument))
+        isinstance(argument, ast.Name)
+        and (
+            (binding_scope(training.module, training.store, argument), argument.id) in chosen
+            or _is_parameter(training, argument)
+        )
         for argument in passed
     )
 

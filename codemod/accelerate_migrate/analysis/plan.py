@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from accelerate_migrate.analysis import evaluation
 from accelerate_migrate.analysis.devices import DeviceDefinition, find_definitions
@@ -117,7 +118,7 @@ def plan_training(training: Training) -> Plan | None:
     """The plan of files that train; ``None`` where nothing trains there. Raises ``Unclear``."""
     if not training.backwards:
         return None
-    if not training.steps:
+    if not training.optimizers:
         raise Unclear(
             "gradients are computed here, but no optimizer that is known steps on them", training.backwards[0]
         )
@@ -125,9 +126,14 @@ def plan_training(training: Training) -> Plan | None:
         _check_only_tensors(training)
     check_gradients(training)
     parallel = find_parallel(training)
-    evaluations, homes, groups = _prepared(training, parallel)
-    definitions = [d for d in find_definitions(training, parallel.gone) if not parallel.is_gone(d.statement)]
-    placement = place(training, groups, definitions)
+    try:
+        arranged = _arranged(training, parallel, where_made=False)
+    except Unclear as unclear:
+        try:  # nearer to where things are made, others may still use them
+            arranged = _arranged(training, parallel, where_made=True)
+        except Unclear:
+            raise unclear from None
+    evaluations, homes, groups, definitions, placement = arranged
     for call in training.backwards:
         if not placement.available(call):
             raise Unclear("the accelerator cannot be passed to the code that trains", call)
@@ -139,7 +145,7 @@ def _check_only_tensors(training: Training) -> None:
 
     No wrapper averages their gradients, so that is right where every process computes them from the same data.
     """
-    step = training.steps[0]
+    step = next(iter(training.steps), None)
     if not all(training.store.details[site].owns_tensors for site in training.optimizers):
         raise Unclear("the model whose parameters the optimizer owns could not be found", step)
     if training.loaders_trained_on:
@@ -149,7 +155,19 @@ def _check_only_tensors(training: Training) -> None:
         )
 
 
-def _prepared(training: Training, parallel: Parallel) -> tuple[Evaluations, list[Home], list[Group]]:
+_Arranged: TypeAlias = tuple[Evaluations, list[Home], list[Group], list[DeviceDefinition], Placement]
+
+
+def _arranged(training: Training, parallel: Parallel, *, where_made: bool) -> _Arranged:
+    """What is prepared where, and where the accelerator comes from. Raises ``Unclear``."""
+    evaluations, homes, groups = _prepared(training, parallel, where_made=where_made)
+    definitions = [d for d in find_definitions(training, parallel.gone) if not parallel.is_gone(d.statement)]
+    return evaluations, homes, groups, definitions, place(training, groups, definitions)
+
+
+def _prepared(
+    training: Training, parallel: Parallel, *, where_made: bool
+) -> tuple[Evaluations, list[Home], list[Group]]:
     """What is prepared, where. A loader for evaluation alone that cannot be is left whole on every process."""
     apart: dict[Site, str] = {}
     trained_on = training.loaders_trained_on
@@ -158,7 +176,7 @@ def _prepared(training: Training, parallel: Parallel) -> tuple[Evaluations, list
         wanted = training.models | training.optimizers | training.per_batch_schedulers
         wanted |= training.loaders - set(evaluations.whole)
         try:
-            homes = split_by_phase(training, find_homes(training, wanted, parallel.aliases))
+            homes = split_by_phase(training, find_homes(training, wanted, parallel.aliases, where_made=where_made))
             groups = group_homes(training, homes)
             unreached = _made_apart(training, groups)
             if not unreached:

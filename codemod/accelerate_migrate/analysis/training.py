@@ -49,6 +49,7 @@ class Training:
     foreign_backwards: list[ast.Call] = field(default_factory=list)
     loops: list[LoaderLoop] = field(default_factory=list)
     steps: list[ast.Call] = field(default_factory=list)  # optimizer.step(...)
+    outside_steps: list[ast.Call] = field(default_factory=list)  # in files that are only read
     scaler_calls: list[ast.Call] = field(default_factory=list)  # scaler(loss, optimizer): both of the above
     scheduler_steps: list[ast.Call] = field(default_factory=list)
     cache: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -62,6 +63,10 @@ class Training:
                 self.steps.append(node)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 self._sort_call(node, node.func)
+        for node in self.module.beside():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
+                if self.value(node.func.value).sites(Role.OPTIMIZER):
+                    self.outside_steps.append(node)
         for node in self.module.walk():
             if isinstance(node, (ast.For, ast.AsyncFor)):
                 loaders = self.loaders_of(self.value(node.iter))
@@ -159,6 +164,9 @@ class Training:
         for scope in sorted(wanted, key=lambda s: getattr(s, "lineno", 0)):
             if wanted <= self.called_from(scope):
                 return scope
+        for scope in wanted:  # several programs share it: each comes there
+            if all(scope in self.called_from(other) for other in wanted):
+                return scope
         first = min(wanted, key=lambda s: getattr(s, "lineno", 0))
         raise Unclear("model, optimizer and loader are made in functions that do not call each other", first)
 
@@ -215,7 +223,10 @@ class Training:
     @cached_property
     def optimizers(self) -> frozenset[Site]:
         """The optimizers that step in this module."""
-        return frozenset(site for call in self.steps for site in self.receiver(call).sites(Role.OPTIMIZER))
+        own = {module.path for module in self.module.active}
+        outside = [self.value(c.func.value) for c in self.outside_steps if isinstance(c.func, ast.Attribute)]
+        found = frozenset(site for one in outside for site in one.sites(Role.OPTIMIZER) if site.path in own)
+        return found | frozenset(site for call in self.steps for site in self.receiver(call).sites(Role.OPTIMIZER))
 
     @cached_property
     def models(self) -> frozenset[Site]:

@@ -74,7 +74,8 @@ def statements(template: str, holes: Sequence[Any] = ()) -> list[Line]:
         lines.append(line)
     _all_used(template, holes, used)
     if lines and module.header:
-        lines[0] = lines[0].with_changes(leading_lines=(*module.header, *lines[0].leading_lines))
+        above = [line if line.comment else line.with_changes(indent=False) for line in module.header]
+        lines[0] = lines[0].with_changes(leading_lines=(*above, *lines[0].leading_lines))
     return lines
 
 

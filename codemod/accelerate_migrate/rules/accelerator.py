@@ -52,7 +52,7 @@ def _thread(context: Context, placement: Placement) -> None:
 def _keep(context: Context, owner: ast.ClassDef) -> None:
     """Let the objects of a class keep the accelerator that their constructor is given."""
     initialiser = next(s for s in owner.body if isinstance(s, ast.FunctionDef) and s.name == "__init__")
-    if context.plan.placement.is_visible_in(initialiser):
+    if context.plan.placement.is_visible_in(initialiser) or _base_keeps(context, owner, initialiser):
         return
     first = initialiser.body[0]
     text = f"{initialiser.args.args[0].arg}.{NAME} = {NAME}"
@@ -61,6 +61,18 @@ def _keep(context: Context, owner: ast.ClassDef) -> None:
     else:
         context.edit(Insert(first, text))
     context.migrated(owner, f"objects of `{owner.name}` keep the accelerator")
+
+
+def _base_keeps(context: Context, owner: ast.ClassDef, initialiser: ast.FunctionDef) -> bool:
+    """Whether the constructor hands the accelerator to that of a base, which keeps it for the same object."""
+    placement = context.plan.placement
+    callees = context.plan.store.calls
+    return any(
+        callee in placement.needed and context.parent(callee) in placement.carriers - {owner}
+        for statement in initialiser.body
+        if _calls_base(statement)
+        for callee in callees.get(statement.value, ())  # type: ignore[attr-defined]
+    )
 
 
 def _calls_base(statement: ast.stmt) -> bool:

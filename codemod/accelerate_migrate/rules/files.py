@@ -33,6 +33,8 @@ def apply(context: Context) -> None:
         if context.may_change(call) and not call.args and named <= {"parents", "mode"} and _is_plain(context, func):
             context.edit(AddArgument(call, "True", name="exist_ok"))
             context.migrated(call, "several processes may make this folder at once")
+        elif context.may_change(call) and _is_plain(context, func):
+            _mkdir_anew(context, call)
     _downloads(context)
 
 
@@ -42,6 +44,26 @@ def _mkdir(context: Context, call: ast.Call) -> None:
         context.migrated(call, "several processes may make this folder at once")
     else:
         context.review(call, f"{short(call)}: every process makes this folder; the second one fails")
+
+
+def _mkdir_anew(context: Context, call: ast.Call) -> None:
+    """``mkdir(exist_ok=…)`` of a folder that must not be there yet: every process makes it, and all but one would fail.
+
+    What nothing in the program calls is left alone.
+    """
+    named = keyword(call, "exist_ok")
+    if named is None or (isinstance(named.value, ast.Constant) and named.value.value):
+        return
+    function = context.plan.module.function(call)
+    if not isinstance(function, ast.Module) and not context.plan.store.callers.get(function):
+        return
+    context.replace(named.value, "True")
+    context.gone.add(named.value)
+    context.review(
+        call,
+        "several processes make this folder at once, so that one that is there already is no error any more; a name "
+        "made of the time may differ between processes",
+    )
 
 
 def _is_plain(context: Context, func: ast.Attribute) -> bool:

@@ -18,13 +18,16 @@ def apply(context: Context) -> None:
         if not loop.trains or not loop.loaders & context.plan.sharded:
             continue
         measured = _inner_loops(context, loop)
+        plain: list[ast.AugAssign] = []
         for node in context.plan.module.walk(loop.node):
             if node in measured or not isinstance(node, (ast.AugAssign, ast.Call)) or not context.may_change(node):
                 continue
             if isinstance(node, ast.Call):
                 _meter(context, loop.node, node)
-            elif isinstance(node.op, ast.Add):
-                _accumulation(context, loop.node, node)
+            elif isinstance(node.op, ast.Add) and not _accumulation(context, loop.node, node):
+                plain.append(node)
+        if len(loop.loaders & context.plan.sharded) > 1 and _measures_too(context, loop.node):
+            _partial(context, loop.node, plain)
 
 
 def _inner_loops(context: Context, loop: LoaderLoop) -> set[ast.AST]:
@@ -34,11 +37,26 @@ def _inner_loops(context: Context, loop: LoaderLoop) -> set[ast.AST]:
     return {node for around in inner for node in context.plan.module.walk(around)}
 
 
-def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) -> None:
+def _partial(context: Context, loop: ast.For | ast.AsyncFor, sums: list[ast.AugAssign]) -> None:
+    """Sums of a loop that trains on one loader and measures on another, which stay those of each process."""
+    scope = context.plan.module.function(loop)
+    behind = [n for n in context.plan.module.walk(scope) if getattr(n, "lineno", 0) > (loop.end_lineno or 0)]
+    shown = [s for s in sums if any(_mentions(node, {ast.unparse(s.target)}) for node in behind)]
+    if shown:
+        names = ", ".join(dict.fromkeys(f"`{ast.unparse(s.target)}`" for s in shown))
+        context.review(
+            shown[0],
+            f"{names}: each process adds up its own part of the data, also where this loop only measures; gather what "
+            "is reported of the whole set",
+        )
+
+
+def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) -> bool:
+    """Whether something was done or said about a sum of what a loop draws."""
     added = _of_batches(context, node.value)
     target = ast.unparse(node.target)
     if not added:
-        return
+        return True
     if _divided_by_dataset(context, loop, target):
         _total(context, loop, node)
     elif _decides(context, loop, target):
@@ -51,6 +69,9 @@ def _accumulation(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugA
             context.review(node, f"`{target}` {_DIFFERS}")
         else:
             context.note(node, f"`{target}` is what the main process adds up from its own part of the data")
+    else:
+        return False
+    return True
 
 
 def _total(context: Context, loop: ast.For | ast.AsyncFor, node: ast.AugAssign) -> None:
