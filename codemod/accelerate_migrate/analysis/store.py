@@ -24,6 +24,8 @@ from accelerate_migrate.analysis.values import (
 
 BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 
+_BUILTIN_VALUES = {name: value(Library("builtins." + name)) for name in BUILTINS}
+
 
 class Store:
     """The growing knowledge of one run. ``grew`` says whether the last round learned anything that others may read."""
@@ -43,6 +45,8 @@ class Store:
         )  # names that other files take from a module; "*" for all
         self.imported: dict[str, Module] = {}  # files in folders that are no packages, by the name they are imported by
         self._names: dict[Scope, Names] = {}
+        self._around: dict[Scope, tuple[Scope, ...]] = {}
+        self._texts: dict[ast.AST, str] = {}
         self._stored: dict[tuple[Scope, str], Value] = {}
         self._globals_written: dict[Module, set[str]] = defaultdict(set)
         self._attributes: dict[tuple[str, str], Value] = {}
@@ -57,7 +61,8 @@ class Store:
     def note(self, node: ast.AST, one: Value) -> Value:
         """Join what an expression may be with what it was in other contexts."""
         known = self.values.get(node)
-        self.values[node] = one if known is None else known | one
+        if known is not one:
+            self.values[node] = one if known is None else known | one
         return one
 
     def note_call(self, node: ast.Call, callee: FunctionRef) -> None:
@@ -69,30 +74,32 @@ class Store:
 
     def scope_names(self, scope: Scope) -> Names:
         """The names that a scope binds."""
-        if scope not in self._names:
-            self._names[scope] = names_of(scope)
-        return self._names[scope]
+        names = self._names.get(scope)
+        if names is None:
+            names = self._names[scope] = names_of(scope)
+        return names
 
     def stored(self, scope: Scope, name: str) -> Value | None:
         """The join of everything bound to a scope's name; ``None`` where the scope does not bind it."""
-        names = self.scope_names(scope)
         known = self._stored.get((scope, name))
-        if known is None and name in names.bound:
+        if known is None and name in self.scope_names(scope).bound:
             return BOTTOM
         return known
 
     def remember(self, scope: Scope, name: str, one: Value) -> None:
         """Join a value into what other scopes see under this name."""
-        known = self._stored.get((scope, name), BOTTOM)
-        joined = known | one
-        if joined != known or (scope, name) not in self._stored:
+        known = self._stored.get((scope, name))
+        if known is one:
+            return
+        joined = one if known is None else known | one
+        if known is None or joined != known:
             self._stored[scope, name] = joined
             self.grew = True
 
     def bind(self, name: str, one: Value, frame: Frame) -> None:
         """Bind a name in a frame: local, global or nonlocal, as the scope declares it."""
         names = self.scope_names(frame.scope)
-        if isinstance(frame.scope, ast.Module) or name not in names.global_ | names.nonlocal_:
+        if isinstance(frame.scope, ast.Module) or (name not in names.global_ and name not in names.nonlocal_):
             frame.env[name] = one
             if name not in names.bound and isinstance(frame.scope, ast.Module):
                 self.starred[frame.scope].add(name)
@@ -119,15 +126,30 @@ class Store:
             return found
         if not isinstance(frame.scope, ast.Module) and name in self.scope_names(frame.scope).bound:
             return BOTTOM
-        for outer in module.ancestors(frame.scope):
-            if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                known = self.stored(outer, name)
-                if known is not None:
-                    return known
+        for outer in self._functions_around(frame.scope, module):
+            known = self.stored(outer, name)
+            if known is not None:
+                return known
         known = self.stored(module.tree, name)
         if known is not None:
             return known
-        return value(Library("builtins." + name)) if name in BUILTINS else ANY
+        return _BUILTIN_VALUES.get(name, ANY)
+
+    def _functions_around(self, scope: Scope, module: Module) -> tuple[Scope, ...]:
+        """The functions in which a scope stands, innermost first."""
+        found = self._around.get(scope)
+        if found is None:
+            kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+            found = tuple(outer for outer in module.ancestors(scope) if isinstance(outer, kinds))
+            self._around[scope] = found
+        return found
+
+    def text(self, node: ast.AST) -> str:
+        """The source of a node."""
+        found = self._texts.get(node)
+        if found is None:
+            found = self._texts[node] = ast.unparse(node)
+        return found
 
     # ---- attributes
 
