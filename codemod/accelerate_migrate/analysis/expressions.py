@@ -103,6 +103,7 @@ class Expressions(Calls):
             return known or ANY
         if isinstance(atom, Library):
             dotted = f"{atom.name}.{name}"
+            self.read(dotted)
             if dotted in self.imported:
                 return value(ModuleRef(self.imported[dotted]))
             return value(Library(canonical(dotted)))
@@ -127,6 +128,7 @@ class Expressions(Calls):
 
     def _object_attribute(self, atom: Object, name: str, frame: Frame) -> Value:
         details = self.details[atom.site]
+        self.read((atom.site, name))
         known = details.fields.get(name)
         if known is not None:
             return known

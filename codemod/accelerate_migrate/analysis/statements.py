@@ -51,6 +51,10 @@ class Statements(Expressions):
     def enter_module(self, module: Module) -> None:
         """Run the body of a module that is imported, if it has not run yet."""
 
+    @abstractmethod
+    def run_again(self) -> None:
+        """Let what is running now run in every round."""
+
     def block(self, statements: Sequence[ast.stmt], frame: Frame) -> bool:
         """Run statements in order; false where control never reaches the end."""
         for statement in statements:  # a plain loop: generators cost stack and time in deep programs
@@ -107,6 +111,8 @@ class Statements(Expressions):
             return result
         text, role = self.text(target), None
         given = Arguments([self.values.get(a, BOTTOM) for a in (*made.args, *(k.value for k in made.keywords))])
+        if text in frame.module.stepped:
+            self.run_again()  # the arguments are seen as all runs together found them
         if text in frame.module.parameterised:
             role = Role.MODEL
         elif text in frame.module.stepped and any(isinstance(a, Parameters) for v in given.all() for a in flatten(v)):
@@ -257,7 +263,7 @@ class Statements(Expressions):
             self.expression(part, frame)
         inner = Frame(frame.module, node, {})
         self.block(node.body, inner)
-        self.class_bodies[node] = inner.env
+        self.define_class(node, inner.env)
         self.bind(node.name, value(ClassRef(node, frame.module)), frame)
         return True
 
@@ -268,7 +274,9 @@ class Statements(Expressions):
             inner = self.program.find(alias.name, frame.module) if name != alias.name else None
             if inner is not None:
                 self.enter_module(inner)
-                self.imported[alias.name] = inner
+                if self.imported.get(alias.name) is not inner:
+                    self.imported[alias.name] = inner
+                    self.clock.change(alias.name)
             if found is not None and found.path != frame.module.path:
                 self.enter_module(found)
                 self.bind(alias.asname or name, value(ModuleRef(found)), frame)
@@ -307,6 +315,7 @@ class Statements(Expressions):
                 known = self.stored(source.tree, name)
                 self.bind(name, known if known is not None else BOTTOM, frame)
         if names.star_import:
+            self.read(source.tree)
             for name in self.starred[source.tree]:
                 known = self.stored(source.tree, name)
                 self.bind(name, known if known is not None else BOTTOM, frame)
