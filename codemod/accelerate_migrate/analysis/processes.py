@@ -179,9 +179,8 @@ def is_left_over(node: ast.Compare, parts: Sequence[Value]) -> bool:
     if len(node.comparators) != 1 or not isinstance(node.ops[0], (ast.Lt, ast.Gt)):
         return False
     texts = [ast.unparse(part) for part in (node.left, *node.comparators)]
-    return (
-        any(".sampler)" in t and "*" in t for t in texts)
-        and any(t.startswith("len(") and t.endswith(".dataset)") for t in texts)
+    return any(".sampler)" in t and "*" in t for t in texts) and any(
+        t.startswith("len(") and t.endswith(".dataset)") for t in texts
     )
 
 

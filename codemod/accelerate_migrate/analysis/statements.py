@@ -32,7 +32,6 @@ from accelerate_migrate.analysis.values import (
     element,
     flatten,
     is_device,
-    join,
     sequence,
     value,
 )
@@ -57,7 +56,7 @@ class Statements(Expressions):
 
     def block(self, statements: Sequence[ast.stmt], frame: Frame) -> bool:
         """Run statements in order; false where control never reaches the end."""
-        for statement in statements:  # a plain loop: generators cost stack and time in deep programs
+        for statement in statements:  # no generator: it would cost stack and time  # noqa: SIM110
             if not self.statement(statement, frame):
                 return False
         return True

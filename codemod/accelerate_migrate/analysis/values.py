@@ -328,6 +328,7 @@ Atom: TypeAlias = (
     | Loaded
 )
 A = TypeVar("A")
+_CONTAINERS = frozenset({Sequence_, Mapping_})
 
 
 class Value:
@@ -336,15 +337,23 @@ class Value:
     Never changed once made. Hundreds of thousands are made and compared, so the hash is kept, and so is the depth.
     """
 
-    __slots__ = ("_hash", "atoms", "depth")
+    __slots__ = ("_depth", "_hash", "atoms")
 
     def __init__(self, atoms: frozenset[Atom]) -> None:
         self.atoms = atoms
-        self.depth = 0  # how deeply containers are nested in it
-        for atom in atoms:
-            if isinstance(atom, (Sequence_, Mapping_)):
-                self.depth = max([self.depth, *(1 + one.depth for one in atom.held)])
         self._hash: int | None = None
+        self._depth: int | None = None
+
+    @property
+    def depth(self) -> int:
+        """How deeply containers are nested in it."""
+        if self._depth is None:
+            deepest = 0
+            for atom in self.atoms:
+                if type(atom) in _CONTAINERS:
+                    deepest = max([deepest, *(1 + one.depth for one in atom.held)])  # type: ignore[union-attr]
+            self._depth = deepest
+        return self._depth
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Value) and self.atoms == other.atoms)
@@ -416,14 +425,18 @@ NONE = Value(frozenset([Const(None)]))
 def value(*atoms: Atom) -> Value:
     """A value with these alternatives. Containers nested too deeply become unknown, so that loops reach a fixpoint."""
     result = Value(_bounded(frozenset(atoms)))
-    return ANY if result.depth > MAX_DEPTH else result
+    for atom in atoms:
+        if type(atom) in _CONTAINERS:
+            return ANY if result.depth > MAX_DEPTH else result
+    return result
 
 
 def join(values: Iterable[Value]) -> Value:
     """The least value that allows for all of these."""
     result = BOTTOM
     for one in values:
-        result = result | one
+        if one is not result:
+            result = result | one
     return result
 
 
