@@ -191,6 +191,16 @@ class Files(Tree):
     def _nodes(self) -> list[ast.AST]:
         return [found for module in self.active for found in module.walk()]
 
+    @cached_property
+    def assignments(self) -> dict[str, list[ast.Assign]]:
+        """The plain assignments to each name, wherever they stand."""
+        found: dict[str, list[ast.Assign]] = {}
+        for node in self.walk():
+            if isinstance(node, ast.Assign):
+                for name in dict.fromkeys(t.id for t in node.targets if isinstance(t, ast.Name)):
+                    found.setdefault(name, []).append(node)
+        return found
+
     def walk(self, node: ast.AST | None = None) -> Iterable[ast.AST]:
         if node is None:
             return self._nodes
