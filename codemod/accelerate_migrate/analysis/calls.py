@@ -131,6 +131,7 @@ class Calls(Store):
         """What calling a model, a loss or another object returns."""
         details = self.details[atom.site]
         if atom.site.role is Role.LOSS:
+            self.read(atom.site)
             return tensors.loss(details.reduction, given.all())
         forward = BOTTOM
         if details.class_def is not None:
@@ -231,6 +232,8 @@ class Calls(Store):
             return first if optimizers is None else sequence([first, optimizers])
         if name == "apex.amp.scale_loss":
             return first
+        for site in first.sites(Role.OPTIMIZER):
+            self.read(site)
         owners = [self.details[site].owners or BOTTOM for site in first.sites(Role.OPTIMIZER)]
         return value(Parameters(frozenset(site for owner in owners for site in owner.sites(Role.MODEL))))
 
@@ -282,7 +285,10 @@ class Calls(Store):
         if role is Role.LOADER and "collate_fn" in given.keywords:
             details.own_collate = given.keywords["collate_fn"].const() is not None
         if role is Role.LOSS:
-            details.reduction = tensors.loss_reduction(given.keywords)
+            reduction = tensors.loss_reduction(given.keywords)
+            if details.reduction is not reduction:
+                details.reduction = reduction
+                self.clock.change(site)
             details.has_parameters = (
                 "weight" in given.keywords or "pos_weight" in given.keywords or bool(given.positional)
             )
@@ -302,7 +308,10 @@ class Calls(Store):
         else:
             return
         details = self.details[site]
-        details.owners = found if details.owners is None else details.owners | found
+        known = details.owners
+        details.owners = found if known is None else known | found
+        if details.owners != known:
+            self.clock.change(site)
 
     def _builtin(self, name: str, node: ast.Call, given: Arguments, frame: Frame) -> Value:
         first = given.positional[0] if given.positional else BOTTOM

@@ -10,6 +10,7 @@ from accelerate_migrate.analysis.calls import Calls
 from accelerate_migrate.analysis.frames import Frame
 from accelerate_migrate.analysis.library import canonical
 from accelerate_migrate.analysis.methods import root_sites
+from accelerate_migrate.analysis.modules import Program
 from accelerate_migrate.analysis.scopes import is_decorated
 from accelerate_migrate.analysis.values import (
     ANY,
@@ -52,9 +53,18 @@ _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 class Expressions(Calls):
     """Evaluates expressions; each node keeps the join of its values over all contexts."""
 
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self._evaluators: dict[type[ast.expr], Callable[..., Value] | None] = {}
+        self._constants: dict[ast.Constant, Value] = {}
+
     def expression(self, node: ast.expr, frame: Frame) -> Value:
         """What this expression may be."""
-        run = getattr(self, "_eval_" + type(node).__name__, None)
+        kind = type(node)
+        try:
+            run = self._evaluators[kind]
+        except KeyError:
+            run = self._evaluators[kind] = getattr(self, "_eval_" + kind.__name__, None)
         if run is not None:
             result: Value = run(node, frame)
         else:
@@ -65,7 +75,10 @@ class Expressions(Calls):
         return self.note(node, result)
 
     def _eval_Constant(self, node: ast.Constant, frame: Frame) -> Value:
-        return value(Const(node.value))
+        found = self._constants.get(node)
+        if found is None:
+            found = self._constants[node] = value(Const(node.value))
+        return found
 
     def _eval_Name(self, node: ast.Name, frame: Frame) -> Value:
         return self.lookup(node.id, frame)
@@ -76,7 +89,10 @@ class Expressions(Calls):
 
     def attribute(self, owner: Value, name: str, node: ast.Attribute | None, frame: Frame) -> Value:
         """What ``owner.name`` may be."""
-        return join(self._attribute_of(atom, name, node, frame) for atom in owner)
+        if len(owner.atoms) == 1:
+            (atom,) = owner.atoms
+            return self._attribute_of(atom, name, node, frame)
+        return join([self._attribute_of(atom, name, node, frame) for atom in owner.atoms])
 
     def _attribute_of(self, atom: Atom, name: str, node: ast.Attribute | None, frame: Frame) -> Value:
         if isinstance(atom, ModuleRef):
@@ -87,6 +103,7 @@ class Expressions(Calls):
             return known or ANY
         if isinstance(atom, Library):
             dotted = f"{atom.name}.{name}"
+            self.read(dotted)
             if dotted in self.imported:
                 return value(ModuleRef(self.imported[dotted]))
             return value(Library(canonical(dotted)))
@@ -105,12 +122,13 @@ class Expressions(Calls):
         if isinstance(atom, Array) and name == "T":
             return value(atom)
         if atom is UNKNOWN and node is not None:
-            known = self.attribute_of_unknown(frame.module, ast.unparse(node))
+            known = self.attribute_of_unknown(frame.module, self.text(node))
             return known if known is not None else value(Bound(ANY, name))
         return value(Bound(value(atom), name))
 
     def _object_attribute(self, atom: Object, name: str, frame: Frame) -> Value:
         details = self.details[atom.site]
+        self.read((atom.site, name))
         known = details.fields.get(name)
         if known is not None:
             return known
@@ -221,7 +239,7 @@ class Expressions(Calls):
         if available and isinstance(node.op, ast.And):
             rests = [a.rest for p in available for a in p if isinstance(a, Availability) and a.rest]
             exact = all(a.exact for p in available for a in p.of(Availability))
-            rests += [ast.unparse(n) for n, p in zip(node.values, parts, strict=True) if p not in available]
+            rests += [self.text(n) for n, p in zip(node.values, parts, strict=True) if p not in available]
             return value(Availability(" and ".join(rests), exact))
         if available:
             return value(Availability("", exact=False))
@@ -384,7 +402,7 @@ class Expressions(Calls):
             if isinstance(atom, Object):
                 self.set_field(atom.site, target.attr, one)
             elif atom is UNKNOWN or isinstance(atom, Bound):
-                self.remember_attribute(frame.module, ast.unparse(target), one)
+                self.remember_attribute(frame.module, self.text(target), one)
 
     def _assign_item(self, target: ast.Subscript, one: Value, frame: Frame) -> None:
         held = self.expression(target.value, frame)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Hashable
 
+from accelerate_migrate.analysis.activations import Activation
 from accelerate_migrate.analysis.frames import Arguments, Frame
 from accelerate_migrate.analysis.modules import Module, Program
 from accelerate_migrate.analysis.scopes import is_decorated
@@ -41,11 +43,12 @@ class Interpreter(Statements):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self._memo: dict[tuple[object, ...], Value] = {}
+        self._memo: dict[Hashable, Activation] = {}  # what ran in this round
+        self._past: dict[Hashable, Activation] = {}  # what ran last with this key
+        self._open: list[Activation] = [self.running]
         self._active: list[ast.AST] = []
         self._contexts: dict[ast.AST, int] = defaultdict(int)
         self._running: set[Module] = set()
-        self._done: set[Module] = set()
 
     def run(self, rounds: int = MAX_ROUNDS) -> None:
         """Interpret the whole program to a fixpoint, or for as many rounds as are allowed."""
@@ -53,23 +56,80 @@ class Interpreter(Statements):
             self.start_round()
             self._memo.clear()
             self._contexts.clear()
-            self._done.clear()
             for module in list(self.program.modules):
                 self.enter_module(module)
             for module in list(self.program.modules):
                 self._enter_uncalled(module)
             if not self.grew:
                 break
+        self._past.clear()
 
     def enter_module(self, module: Module) -> None:
         """Run a module's body, once a round (an import cycle sees what is bound so far)."""
-        if module in self._done or module in self._running:
+        self.running.modules[module] = None
+        if module in self._memo or module in self._running:
             return
         self._running.add(module)
-        frame = Frame(module, module.tree, {"__name__": ANY, "__file__": ANY})
-        self.block(module.tree.body, frame)
+        past = self._past.get(module)
+        for other in past.modules if past is not None else ():
+            self.enter_module(other)
+        if not self._repeated(module):
+            frame = Frame(module, module.tree, {"__name__": ANY, "__file__": ANY})
+            self._start(module)
+            self.block(module.tree.body, frame)
+            self._finish(BOTTOM)
         self._running.discard(module)
-        self._done.add(module)
+
+    # ---- what need not run again
+
+    def _start(self, key: Hashable) -> None:
+        self.running = Activation(key, len(self._active))
+        self._open.append(self.running)
+
+    def _finish(self, result: Value) -> None:
+        done = self._open.pop()
+        done.result = result
+        self._memo[done.key] = done
+        if done.repeatable:
+            self._past[done.key] = done
+        else:
+            self._past.pop(done.key, None)
+        self.running = self._open[-1]
+        if not isinstance(done.key, Module):
+            self.running.inside[done] = None
+
+    def run_again(self) -> None:
+        for one in self._open:
+            one.repeatable = False
+
+    def _cut(self, node: ast.AST) -> None:
+        """A call was not followed because of the calls around it: what stands between has no result of its own."""
+        first = self._active.index(node) if node in self._active else -1
+        for one in self._open:
+            if one.depth > first:
+                one.repeatable = False
+
+    def _repeated(self, key: Hashable) -> bool:
+        """Do again what an earlier round did for this key, if it holds."""
+        past = self._past.get(key)
+        if past is None or not self.clock.holds(past):
+            return False
+        self._repeat(past)
+        return True
+
+    def _repeat(self, past: Activation) -> None:
+        self._memo[past.key] = past
+        for module in past.modules:
+            self.enter_module(module)
+        for inner in past.inside:
+            if inner.key not in self._memo:
+                self._repeat(inner)
+        if isinstance(past.key, tuple):
+            self._contexts[past.key[0]] += 1
+        values = self.values
+        for node, one in past.notes.items():
+            known = values.get(node)
+            values[node] = one if known is None else known | one
 
     def _enter_uncalled(self, module: Module) -> None:
         entered = self._contexts
@@ -120,13 +180,17 @@ class Interpreter(Statements):
         if isinstance(node, ast.Lambda):
             return self._call_lambda(ref, node, arguments)
         if self._active.count(node) > 1 or len(self._active) > MAX_CALL_DEPTH:
+            self._cut(node)
             return BOTTOM if node in self._active else ANY
         if self._contexts[node] >= MAX_CONTEXTS:
             arguments = Arguments(unknown=True)
         bound = self._bind(ref, node, arguments)
         key = (node, *bound.items())
-        if key in self._memo:
-            return self._memo[key]
+        if key in self._memo or self._repeated(key):
+            known = self._memo[key]
+            self.running.inside[known] = None
+            return known.result
+        self._start(key)
         self._contexts[node] += 1
         self._active.append(node)
         frame = Frame(ref.module, node, bound)
@@ -139,11 +203,12 @@ class Interpreter(Statements):
             result = value(Sequence_((), join(frame.yields), is_tuple=False))
         elif alive:
             result = result | NONE
-        self._memo[key] = result
+        self._finish(result)
         return result
 
     def _call_lambda(self, ref: FunctionRef, node: ast.Lambda, arguments: Arguments) -> Value:
         if len(self._active) > MAX_CALL_DEPTH or node in self._active:
+            self._cut(node)
             return ANY
         self._active.append(node)
         result = self.expression(node.body, Frame(ref.module, node, self._bind(ref, node, arguments)))

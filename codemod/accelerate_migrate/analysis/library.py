@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from accelerate_migrate.analysis.values import Role
 
@@ -355,6 +356,7 @@ FOREIGN = (
 )
 
 
+@lru_cache(maxsize=4096)
 def canonical(name: str) -> str:
     """One name for a thing that a library offers under several."""
     for pattern, replacement in _ALIASES:
@@ -362,6 +364,7 @@ def canonical(name: str) -> str:
     return name
 
 
+@lru_cache(maxsize=4096)
 def constructed_role(name: str) -> Role | None:
     """The role of the object that calling this qualified name makes, or ``None``."""
     last = name.rsplit(".", 1)[-1]
@@ -442,6 +445,7 @@ def is_cuda_tensor_type(name: str) -> bool:
     return name.startswith("torch.cuda.") and _TENSOR_TYPE.fullmatch(name) is not None
 
 
+@lru_cache(maxsize=4096)
 def makes_fresh_tensor(name: str) -> bool:
     """Whether calling this qualified name makes a tensor on the spot, on the CPU unless told."""
     return name in FRESH or _TENSOR_TYPE.fullmatch(name) is not None

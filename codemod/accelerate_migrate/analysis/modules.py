@@ -185,10 +185,25 @@ class Files(Tree):
         self.parents: dict[ast.AST, ast.AST] = {}
         for module in self._by_tree.values():
             self.parents.update(module.parents)
+        self._modules: dict[ast.AST, Module | None] = {}
+
+    @cached_property
+    def _nodes(self) -> list[ast.AST]:
+        return [found for module in self.active for found in module.walk()]
+
+    @cached_property
+    def assignments(self) -> dict[str, list[ast.Assign]]:
+        """The plain assignments to each name, wherever they stand."""
+        found: dict[str, list[ast.Assign]] = {}
+        for node in self.walk():
+            if isinstance(node, ast.Assign):
+                for name in dict.fromkeys(t.id for t in node.targets if isinstance(t, ast.Name)):
+                    found.setdefault(name, []).append(node)
+        return found
 
     def walk(self, node: ast.AST | None = None) -> Iterable[ast.AST]:
         if node is None:
-            return [found for module in self.active for found in module.walk()]
+            return self._nodes
         module = self.module_of(node)
         return module.walk(node) if module is not None else ast.walk(node)
 
@@ -211,8 +226,12 @@ class Files(Tree):
 
     def module_of(self, node: ast.AST) -> Module | None:
         """The file that holds this node, or ``None`` for a node of another program."""
-        top = next(reversed([node, *self.ancestors(node)]))
-        return self._by_tree.get(top) if isinstance(top, ast.Module) else None
+        if node not in self._modules:
+            top = node
+            while (parent := self.parents.get(top)) is not None:
+                top = parent
+            self._modules[node] = self._by_tree.get(top) if isinstance(top, ast.Module) else None
+        return self._modules[node]
 
     def is_active(self, node: ast.AST) -> bool:
         """Whether this node may be changed."""

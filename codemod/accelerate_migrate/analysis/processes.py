@@ -176,12 +176,11 @@ SAMPLERS = frozenset({"torch.utils.data.DistributedSampler"})
 
 def is_left_over(node: ast.Compare, parts: Sequence[Value]) -> bool:
     """``len(loader.sampler) * world_size < len(loader.dataset)``: whether samples are left over; none are."""
+    if len(node.comparators) != 1 or not isinstance(node.ops[0], (ast.Lt, ast.Gt)):
+        return False
     texts = [ast.unparse(part) for part in (node.left, *node.comparators)]
-    return (
-        len(texts) == 2
-        and isinstance(node.ops[0], (ast.Lt, ast.Gt))
-        and any(".sampler)" in t and "*" in t for t in texts)
-        and any(t.startswith("len(") and t.endswith(".dataset)") for t in texts)
+    return any(".sampler)" in t and "*" in t for t in texts) and any(
+        t.startswith("len(") and t.endswith(".dataset)") for t in texts
     )
 
 

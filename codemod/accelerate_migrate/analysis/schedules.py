@@ -58,11 +58,10 @@ def _made_from(training: Training, site: Site) -> Iterator[ast.AST]:
                 if function.node not in seen:
                     seen.add(function.node)
                     queue.append((function.node, depth + 1))
-            for statement in training.module.walk():
-                if isinstance(statement, ast.Assign) and statement not in seen:
-                    if any(isinstance(t, ast.Name) and t.id == node.id for t in statement.targets):
-                        seen.add(statement)
-                        queue.append((statement.value, depth + 1))
+            for statement in training.module.assignments.get(node.id, ()):
+                if statement not in seen:
+                    seen.add(statement)
+                    queue.append((statement.value, depth + 1))
 
 
 def _ends(training: Training) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from accelerate_migrate.analysis import library, processes
 from accelerate_migrate.analysis.expressions import Expressions
 from accelerate_migrate.analysis.frames import Arguments, Frame
-from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.modules import Module, Program
 from accelerate_migrate.analysis.settings import is_exec, overridden
 from accelerate_migrate.analysis.values import (
     ANY,
@@ -32,7 +32,6 @@ from accelerate_migrate.analysis.values import (
     element,
     flatten,
     is_device,
-    join,
     sequence,
     value,
 )
@@ -43,17 +42,32 @@ LOOP_PASSES = 6
 class Statements(Expressions):
     """Runs statements; each kind returns whether control can go on behind it."""
 
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self._runners: dict[type[ast.stmt], Callable[..., object] | None] = {}
+
     @abstractmethod
     def enter_module(self, module: Module) -> None:
         """Run the body of a module that is imported, if it has not run yet."""
 
+    @abstractmethod
+    def run_again(self) -> None:
+        """Let what is running now run in every round."""
+
     def block(self, statements: Sequence[ast.stmt], frame: Frame) -> bool:
         """Run statements in order; false where control never reaches the end."""
-        return all(self.statement(statement, frame) for statement in statements)
+        for statement in statements:  # no generator: it would cost stack and time  # noqa: SIM110
+            if not self.statement(statement, frame):
+                return False
+        return True
 
     def statement(self, node: ast.stmt, frame: Frame) -> bool:
         """Run one statement."""
-        run = getattr(self, "_run_" + type(node).__name__, None)
+        kind = type(node)
+        try:
+            run = self._runners[kind]
+        except KeyError:
+            run = self._runners[kind] = getattr(self, "_run_" + kind.__name__, None)
         if run is not None:
             return bool(run(node, frame))
         for child in ast.iter_child_nodes(node):
@@ -78,7 +92,7 @@ class Statements(Expressions):
     def _as_models(self, target: ast.expr, made: ast.expr, result: Value, frame: Frame) -> Value:
         """``_as_known``, for each element where a tuple is unpacked."""
         if not isinstance(target, ast.Tuple) or not any(
-            ast.unparse(item) in frame.module.parameterised for item in target.elts
+            self.text(item) in frame.module.parameterised for item in target.elts
         ):
             return self._as_known(target, made, result, frame)
         return sequence(
@@ -94,8 +108,10 @@ class Statements(Expressions):
             return result
         if UNKNOWN not in result.atoms or any(isinstance(a, Parameters) for a in result):
             return result
-        text, role = ast.unparse(target), None
+        text, role = self.text(target), None
         given = Arguments([self.values.get(a, BOTTOM) for a in (*made.args, *(k.value for k in made.keywords))])
+        if text in frame.module.stepped:
+            self.run_again()  # the arguments are seen as all runs together found them
         if text in frame.module.parameterised:
             role = Role.MODEL
         elif text in frame.module.stepped and any(isinstance(a, Parameters) for v in given.all() for a in flatten(v)):
@@ -246,7 +262,7 @@ class Statements(Expressions):
             self.expression(part, frame)
         inner = Frame(frame.module, node, {})
         self.block(node.body, inner)
-        self.class_bodies[node] = inner.env
+        self.define_class(node, inner.env)
         self.bind(node.name, value(ClassRef(node, frame.module)), frame)
         return True
 
@@ -257,7 +273,9 @@ class Statements(Expressions):
             inner = self.program.find(alias.name, frame.module) if name != alias.name else None
             if inner is not None:
                 self.enter_module(inner)
-                self.imported[alias.name] = inner
+                if self.imported.get(alias.name) is not inner:
+                    self.imported[alias.name] = inner
+                    self.clock.change(alias.name)
             if found is not None and found.path != frame.module.path:
                 self.enter_module(found)
                 self.bind(alias.asname or name, value(ModuleRef(found)), frame)
@@ -296,6 +314,7 @@ class Statements(Expressions):
                 known = self.stored(source.tree, name)
                 self.bind(name, known if known is not None else BOTTOM, frame)
         if names.star_import:
+            self.read(source.tree)
             for name in self.starred[source.tree]:
                 known = self.stored(source.tree, name)
                 self.bind(name, known if known is not None else BOTTOM, frame)
@@ -304,5 +323,12 @@ class Statements(Expressions):
 def _join_environments(environments: Sequence[dict[str, Value]]) -> dict[str, Value]:
     if len(environments) == 1:
         return dict(environments[0])
-    names = {name for environment in environments for name in environment}
-    return {name: join(e[name] for e in environments if name in e) for name in names}
+    joined = dict(environments[0])
+    for environment in environments[1:]:
+        for name, one in environment.items():
+            known = joined.get(name)
+            if known is None:
+                joined[name] = one
+            elif known is not one:
+                joined[name] = known | one
+    return joined

@@ -46,6 +46,13 @@ class Site:
     line: int
     column: int
     made_by: str  # the qualified name called, or the class
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.role, self.path, self.line, self.column, self.made_by)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __repr__(self) -> str:
         return f"<{self.role.value} {self.made_by.rsplit('.', 1)[-1]} line {self.line}>"
@@ -321,23 +328,56 @@ Atom: TypeAlias = (
     | Loaded
 )
 A = TypeVar("A")
+_CONTAINERS = frozenset({Sequence_, Mapping_})
 
 
-@dataclass(frozen=True, slots=True)
 class Value:
-    """A set of alternatives; the empty set is the value of code that cannot be reached."""
+    """A set of alternatives; the empty set is the value of code that cannot be reached.
 
-    atoms: frozenset[Atom]
+    Never changed once made. Hundreds of thousands are made and compared, so the hash is kept, and so is the depth.
+    """
+
+    __slots__ = ("_depth", "_hash", "atoms")
+
+    def __init__(self, atoms: frozenset[Atom]) -> None:
+        self.atoms = atoms
+        self._hash: int | None = None
+        self._depth: int | None = None
+
+    @property
+    def depth(self) -> int:
+        """How deeply containers are nested in it."""
+        if self._depth is None:
+            deepest = 0
+            for atom in self.atoms:
+                if type(atom) in _CONTAINERS:
+                    deepest = max([deepest, *(1 + one.depth for one in atom.held)])  # type: ignore[union-attr]
+            self._depth = deepest
+        return self._depth
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Value) and self.atoms == other.atoms)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(self.atoms)
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Value({self.atoms!r})"
 
     def __iter__(self) -> Iterator[Atom]:
         return iter(self.atoms)
 
     def __or__(self, other: Value) -> Value:
-        if self.atoms >= other.atoms:
+        if self is other:
             return self
-        if other.atoms >= self.atoms:
+        own, more = self.atoms, other.atoms
+        if own >= more:
+            return self
+        if more >= own:
             return other
-        return _bounded(self.atoms | other.atoms)
+        return Value(_bounded(own | more))
 
     def of(self, kind: type[A]) -> list[A]:
         """The alternatives of one kind."""
@@ -369,20 +409,12 @@ class Value:
         return UNKNOWN
 
 
-def _depth(value: Value) -> int:
-    deepest = 0
-    for atom in value.atoms:
-        if isinstance(atom, (Sequence_, Mapping_)):
-            deepest = max([deepest, *(1 + _depth(one) for one in atom.held)])
-    return deepest
-
-
-def _bounded(atoms: frozenset[Atom]) -> Value:
+def _bounded(atoms: frozenset[Atom]) -> frozenset[Atom]:
     if len(atoms) > MAX_ALTERNATIVES:
         objects = [a for a in atoms if isinstance(a, (Object, FunctionRef, ClassRef))]
         if len(objects) < len(atoms) or len(atoms) > MAX_OBJECTS:
             atoms = frozenset([*objects[:MAX_OBJECTS], UNKNOWN])
-    return Value(atoms)
+    return atoms
 
 
 BOTTOM = Value(frozenset())
@@ -392,15 +424,19 @@ NONE = Value(frozenset([Const(None)]))
 
 def value(*atoms: Atom) -> Value:
     """A value with these alternatives. Containers nested too deeply become unknown, so that loops reach a fixpoint."""
-    result = _bounded(frozenset(atoms))
-    return ANY if _depth(result) > MAX_DEPTH else result
+    result = Value(_bounded(frozenset(atoms)))
+    for atom in atoms:
+        if type(atom) in _CONTAINERS:
+            return ANY if result.depth > MAX_DEPTH else result
+    return result
 
 
 def join(values: Iterable[Value]) -> Value:
     """The least value that allows for all of these."""
     result = BOTTOM
     for one in values:
-        result = result | one
+        if one is not result:
+            result = result | one
     return result
 
 
