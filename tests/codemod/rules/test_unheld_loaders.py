@@ -83,9 +83,9 @@ def test_a_factory_for_two_names_prepares_what_it_makes() -> None:
         +        self.accelerator = Accelerator()
                  self.model = model
                  self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        +        self.model, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
                  self.first = self.batches_of(data)
                  self.second = self.batches_of(data)
+        +        self.model, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
 
              def batches_of(self, samples):
         -        return DataLoader(samples, batch_size=32, shuffle=True)
