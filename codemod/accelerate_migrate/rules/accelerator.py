@@ -18,6 +18,7 @@ from accelerate_migrate.edits import (
     ReplaceStatement,
 )
 from accelerate_migrate.rules.base import Context, Rule
+from accelerate_migrate.rules.layout import assigned_call
 
 
 def apply(context: Context) -> None:
@@ -96,8 +97,10 @@ def _create(context: Context, creation: Creation) -> None:
     elif creation.cpu is not None:
         arguments = {"cpu": creation.cpu, **arguments}
     made = f"{name} = Accelerator({', '.join(f'{k}={v}' for k, v in arguments.items())})"
-    text = "\n".join([made.replace("{", "{{").replace("}", "}}"), *context.after_creation.get(creation, ())])
     first = _first_use(context, creation)
+    near = definition.statement if definition is not None else first
+    laid_out = assigned_call(name, "Accelerator", arguments, near.col_offset if near is not None else 0)
+    text = "\n".join([laid_out.replace("{", "{{").replace("}", "}}"), *context.after_creation.get(creation, ())])
     ready = context.ready.get(creation, 0)
     early = definition is not None and definition.statement.lineno <= ready  # its arguments come later
     if definition is not None and not early and (first is None or first.lineno >= definition.statement.lineno):

@@ -21,14 +21,17 @@ REST = """
 """
 
 
-CHOSEN = (
-    '+accelerator = Accelerator(mixed_precision={"float32": "no", "float16": "fp16"}[precision] '
-    'if torch.cuda.is_available() else "no")'
-)
-SCALED_ONLY = (
-    '+accelerator = Accelerator(mixed_precision="fp16" if torch.cuda.is_available() else "no", '
-    "kwargs_handlers=[AutocastKwargs(enabled=False)])"
-)
+CHOSEN = """
+    +accelerator = Accelerator(
+    +    mixed_precision={"float32": "no", "float16": "fp16"}[precision] if torch.cuda.is_available() else "no",
+    +)
+"""
+SCALED_ONLY = """
+    +accelerator = Accelerator(
+    +    mixed_precision="fp16" if torch.cuda.is_available() else "no",
+    +    kwargs_handlers=[AutocastKwargs(enabled=False)],
+    +)
+"""
 
 
 def plain(*parts: str) -> str:
@@ -244,7 +247,7 @@ def test_a_loss_that_was_not_scaled_is_not_scaled() -> None:
             """,
         )
     )
-    assert "kwargs_handlers=[GradScalerKwargs(enabled=False)])" in after
+    assert "kwargs_handlers=[GradScalerKwargs(enabled=False)]" in after
 
 
 def test_a_model_that_turns_autocast_on_for_itself_goes_on_doing_so() -> None:

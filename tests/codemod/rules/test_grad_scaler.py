@@ -120,7 +120,10 @@ def test_a_scaled_loss_in_a_variable() -> None:
 
 
 def test_arguments_of_the_scaler_are_kept() -> None:
-    created = CREATED.replace('"no")', '"no", kwargs_handlers=[GradScalerKwargs(init_scale=1024.0)])')
+    created = """+accelerator = Accelerator(
+    +    mixed_precision="fp16" if torch.cuda.is_available() else "no",
+    +    kwargs_handlers=[GradScalerKwargs(init_scale=1024.0)],
+    +)"""
     check_migrated(
         IMPORTS.replace("Accelerator", "Accelerator, GradScalerKwargs"),
         SETUP.replace("GradScaler()", "GradScaler(init_scale=1024.0)").replace(CREATED, created),
@@ -267,7 +270,6 @@ def test_a_class_that_is_called_to_train() -> None:
 
 
 def test_a_trainer_that_keeps_its_scaler() -> None:
-    created = 'Accelerator(mixed_precision="fp16" if args.amp and torch.cuda.is_available() else "no")'
     check_migrated(
         """
          import torch
@@ -280,9 +282,9 @@ def test_a_trainer_that_keeps_its_scaler() -> None:
          class Trainer:
              def __init__(self, args, loader):
                  self.args = args
-        """,
-        f"+        self.accelerator = {created}",
-        """
+        +        self.accelerator = Accelerator(
+        +            mixed_precision="fp16" if args.amp and torch.cuda.is_available() else "no",
+        +        )
         -        self.model = nn.Linear(8, 3).cuda()
         +        self.model = nn.Linear(8, 3)
                  self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
