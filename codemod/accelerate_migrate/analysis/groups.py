@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from accelerate_migrate.analysis.homes import Home
-from accelerate_migrate.analysis.modules import Files
+from accelerate_migrate.analysis.modules import DEFINITIONS, LOOPS, Files
 from accelerate_migrate.analysis.peeks import is_peek
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import Training
@@ -16,8 +16,6 @@ from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import Batches, Object, Role, Site, flatten
 
 _SET_UP = (Role.SCHEDULER, Role.LOADER)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +89,7 @@ def _check_certain(module: Files, homes: list[Home], anchor: ast.stmt) -> None:
         block = module.block(current)
         before += block[: block.index(current) + (current is anchor)]
         parent = module.parents[current]
-        if isinstance(parent, _DEFINITIONS):
+        if isinstance(parent, DEFINITIONS):
             break
         current = parent
     for home in homes:
@@ -148,7 +146,7 @@ def _check_unused(training: Training, scope: ast.AST, homes: list[Home], anchor:
     for statement in getattr(scope, "body", []):
         if statement.lineno >= anchor.lineno:
             break
-        if (statement.end_lineno or 0) < first or isinstance(statement, _DEFINITIONS):
+        if (statement.end_lineno or 0) < first or isinstance(statement, DEFINITIONS):
             continue  # it runs before any of them is made
         if statement in around or is_peek(training, statement):
             continue
@@ -162,8 +160,8 @@ def _behind_setup(training: Training, homes: list[Home], anchor: ast.stmt) -> as
     names = {home.name for home in homes}
     last = anchor
     for statement in block[block.index(anchor) + 1 :]:
-        if isinstance(statement, (*_LOOPS, *_DEFINITIONS, ast.Return)):
-            if not isinstance(statement, _DEFINITIONS):
+        if isinstance(statement, (*LOOPS, *DEFINITIONS, ast.Return)):
+            if not isinstance(statement, DEFINITIONS):
                 break
             continue
         if _uses_objects(training, statement, names):
@@ -206,19 +204,10 @@ def _sets_up(training: Training, statement: ast.stmt, names: set[str]) -> bool:
 
 
 def _loop_around(module: Files, home: Home) -> ast.AST | None:
-    loops = []
-    for statement in home.bindings:
-        found = None
-        for around in module.ancestors(statement):
-            if around is home.scope:
-                break
-            if isinstance(around, _LOOPS):
-                found = around
-                break
-        loops.append(found)
-    if len(set(loops)) > 1:
+    loops = {module.loop_around(statement, within=home.scope) for statement in home.bindings}
+    if len(loops) > 1:
         raise Unclear(f"`{home.name}` is made both inside and outside a loop", home.bindings[0], about=home.sites)
-    return loops[0]
+    return loops.pop()
 
 
 def _anchor(module: Files, homes: list[Home]) -> ast.stmt:

@@ -6,8 +6,8 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.scopes import assigned_targets, parameters
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
@@ -63,34 +63,24 @@ def find_homes(
 
 def _places(training: Training, wanted: frozenset[Site]) -> tuple[list[Home], dict[Site, Unclear]]:
     """The places that certainly hold wanted objects, and what is doubtful about those that may hold something else."""
-    module = training.module
     doubtful: dict[Site, Unclear] = {}
     bindings: dict[tuple[ast.AST, str], list[ast.stmt]] = defaultdict(list)
     sites: dict[tuple[ast.AST, str], set[Site]] = defaultdict(set)
-    for statement in module.walk():
-        if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
+    for statement, leaf, text, one in _assigned(training):
+        held = one.sites() & wanted
+        if not held or _goes_on(training, statement, text):
             continue
-        scope: ast.AST = module.function(statement)
-        for target in assigned_targets(statement):
-            for leaf in _leaves(target):
-                if isinstance(leaf, ast.Name) and leaf.id == "_":
-                    continue  # what nobody wants to keep
-                for text, one in _held(ast.unparse(leaf), training.value(leaf)):
-                    held = one.sites() & wanted
-                    if not held or _is_itself(statement, text):
-                        continue
-                    if training.reaches([statement], set(training.backwards)):
-                        continue  # what comes back from training
-                    others = [a for a in one if not isinstance(a, Object) and a != Const(None)]
-                    if others or one.sites() - wanted:
-                        unclear = Unclear(f"`{text}` may hold something other than what is trained", leaf, about=held)
-                        doubtful |= dict.fromkeys(held, unclear)
-                        continue
-                    if _keeps(training, statement, text) and _loops_around(module, statement):
-                        continue
-                    if statement not in bindings[scope, text]:
-                        bindings[scope, text].append(statement)
-                    sites[scope, text] |= held
+        if training.reaches([statement], set(training.backwards)):
+            continue  # what comes back from training
+        others = [a for a in one if not isinstance(a, Object) and a != Const(None)]
+        if others or one.sites() - wanted:
+            unclear = Unclear(f"`{text}` may hold something other than what is trained", leaf, about=held)
+            doubtful |= dict.fromkeys(held, unclear)
+            continue
+        place = training.module.function(statement), text
+        if statement not in bindings[place]:
+            bindings[place].append(statement)
+        sites[place] |= held
     found = []
     for (scope, text), members in sites.items():
         roles = {s.role for s in members}
@@ -100,34 +90,28 @@ def _places(training: Training, wanted: frozenset[Site]) -> tuple[list[Home], di
     return found, doubtful
 
 
-def _keeps(training: Training, statement: ast.Assign | ast.AnnAssign, text: str) -> bool:
-    """Whether a statement gives a place what it holds already: ``net = net.train()``."""
+def _assigned(training: Training) -> Iterator[tuple[ast.Assign | ast.AnnAssign, ast.expr, str, Value]]:
+    """Each place that a statement binds, as it is written and in words, and what the place holds then."""
+    for statement in training.module.walk():
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            for leaf in chain.from_iterable(map(_leaves, assigned_targets(statement))):
+                for text, one in _held(ast.unparse(leaf), training.value(leaf)):
+                    yield statement, leaf, text, one
+
+
+def _goes_on(training: Training, statement: ast.Assign | ast.AnnAssign, text: str) -> bool:
+    """Whether a place goes on to hold what it held: ``net = net.train()``, or in a loop any ``net = net.method()``."""
     made = statement.value
     if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Attribute):
         return False
+    if ast.unparse(made.func.value) != text:
+        return False
+    if made.func.attr in ("train", "eval"):
+        return True
+    module = training.module
     return (
-        ast.unparse(made.func.value) == text and training.value(made).sites() <= training.value(made.func.value).sites()
-    )
-
-
-def _loops_around(module: Files, statement: ast.stmt) -> bool:
-    scope = module.function(statement)
-    for around in module.ancestors(statement):
-        if around is scope:
-            return False
-        if isinstance(around, (ast.For, ast.AsyncFor, ast.While)):
-            return True
-    return False
-
-
-def _is_itself(statement: ast.Assign | ast.AnnAssign, text: str) -> bool:
-    """Whether this is ``model = model.train()``: the place goes on to hold what it held."""
-    call = statement.value
-    return (
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("train", "eval")
-        and ast.unparse(call.func.value) == text
+        training.value(made).sites() <= training.value(made.func.value).sites()
+        and module.loop_around(statement, within=module.function(statement)) is not None
     )
 
 
@@ -137,7 +121,8 @@ def _leaves(target: ast.expr) -> Iterator[ast.expr]:
         for item in target.elts:
             yield from _leaves(item)
     elif isinstance(target, ast.Name):
-        yield target
+        if target.id != "_":  # nobody wants to keep it
+            yield target
     elif isinstance(target, ast.Attribute):
         if isinstance(target.value, ast.Name):
             yield target

@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Scope: TypeAlias = ast.Module | FunctionNode | ast.ClassDef
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
 MAX_NEIGHBOUR_BYTES = 1 << 20
 MAX_STEPS = 3
 
@@ -50,7 +52,7 @@ class Tree:
         """The function, class or module in whose body the node runs (a decorator or default belongs outside)."""
         child: ast.AST = node
         for parent in self.ancestors(node):
-            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            if isinstance(parent, DEFINITIONS):
                 if child in parent.body:
                     return parent
             elif isinstance(parent, (ast.Lambda, ast.Module)):
@@ -74,6 +76,15 @@ class Tree:
                 return parent if isinstance(current, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
             if not isinstance(parent, (ast.If, ast.Try, ast.With)):
                 current = parent
+        return None
+
+    def loop_around(self, node: ast.AST, within: ast.AST | None = None) -> ast.stmt | None:
+        """The innermost loop around a node, inside ``within`` where that is given."""
+        for around in self.ancestors(node):
+            if around is within:
+                return None
+            if isinstance(around, LOOPS):
+                return around
         return None
 
     def root(self, node: ast.AST) -> ast.Module:

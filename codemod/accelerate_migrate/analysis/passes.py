@@ -6,8 +6,6 @@ import ast
 
 from accelerate_migrate.analysis.modules import Tree
 
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-
 
 def leaves_batches_out(module: Tree, loop: ast.For | ast.AsyncFor) -> bool:
     """Whether a loop may stop early or skip a batch: with other batches, it would do so elsewhere.
@@ -16,15 +14,11 @@ def leaves_batches_out(module: Tree, loop: ast.For | ast.AsyncFor) -> bool:
     """
     for node in module.walk(loop):
         if isinstance(node, (ast.Break, ast.Continue)):
-            if _loop_around(module, node) is loop and not _is_switch(module, loop, node):
+            if module.loop_around(node) is loop and not _is_switch(module, loop, node):
                 return True
         elif isinstance(node, ast.Return) and module.function(node) is module.function(loop):
             return True
     return False
-
-
-def _loop_around(module: Tree, node: ast.AST) -> ast.AST | None:
-    return next((around for around in module.ancestors(node) if isinstance(around, _LOOPS)), None)
 
 
 def _is_switch(module: Tree, loop: ast.For | ast.AsyncFor, node: ast.stmt) -> bool:

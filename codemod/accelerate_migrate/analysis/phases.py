@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from accelerate_migrate.analysis.homes import Home
+from accelerate_migrate.analysis.modules import DEFINITIONS
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import Training
-
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def split_by_phase(training: Training, homes: Sequence[Home]) -> list[Home]:
@@ -37,7 +36,7 @@ def _phase_of(training: Training, scope: ast.AST, statement: ast.stmt) -> int:
     """How many statements of a scope's own block train before this one."""
     lines = training.phases.get(scope)
     if lines is None:
-        block = [s for s in getattr(scope, "body", []) if not isinstance(s, _DEFINITIONS)]
+        block = [s for s in getattr(scope, "body", []) if not isinstance(s, DEFINITIONS)]
         lines = training.phases[scope] = [
             s.end_lineno or s.lineno for s in block if training.reaches([s], set(training.backwards))
         ]

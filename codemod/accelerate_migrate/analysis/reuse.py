@@ -14,7 +14,6 @@ from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Library, Site
 
 _CUTS = ("detach", "item", "numpy", "tolist", "detach_")
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _NO_GRADIENT = ("torch.no_grad", "torch.inference_mode")
 
 
@@ -94,7 +93,7 @@ class _Function:
                 continue
             if not any(model in self.forwards[forward] for forward in through):
                 continue
-            if self._loop_around(other) is not self._loop_around(call):
+            if self.module.loop_around(other) is not self.module.loop_around(call):
                 continue
             between = (
                 forward
@@ -107,14 +106,11 @@ class _Function:
 
     def _stale_in_a_loop(self, call: ast.Call, model: Site, through: set[ast.Call]) -> bool:
         """Whether each round of a loop runs this backward through a forward ahead of the loop."""
-        loop = self._loop_around(call)
+        loop = self.module.loop_around(call)
         if loop is None:
             return False
         inside = [f for f, models in self.forwards.items() if model in models and loop in self.module.ancestors(f)]
         return not inside and not any(isinstance(n, ast.Break) for n in ast.walk(loop))
-
-    def _loop_around(self, node: ast.AST) -> ast.AST | None:
-        return next((around for around in self.module.ancestors(node) if isinstance(around, _LOOPS)), None)
 
     def _exclusive(self, one: ast.AST, other: ast.AST) -> bool:
         """Whether two nodes stand in different branches of one ``if``."""

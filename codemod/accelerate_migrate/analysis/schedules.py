@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from accelerate_migrate.analysis.modules import LOOPS
 from accelerate_migrate.analysis.values import FunctionRef, Role, Site
 
 if TYPE_CHECKING:
     from accelerate_migrate.analysis.training import Training
 
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _MAX_DEPTH = 6
 
 
@@ -67,7 +67,7 @@ def _made_from(training: Training, site: Site) -> Iterator[ast.AST]:
 def _ends(training: Training) -> Iterator[str]:
     """What the tests compare with that end a loop which trains before its loader does."""
     training_loops = [loop.node for loop in training.loops if loop.trains]
-    around = {a for node in training_loops for a in training.module.ancestors(node) if isinstance(a, _LOOPS)}
+    around = {a for node in training_loops for a in training.module.ancestors(node) if isinstance(a, LOOPS)}
     tests = [loop.test for loop in around if isinstance(loop, ast.While)]
     for loop in training_loops:
         tests += [

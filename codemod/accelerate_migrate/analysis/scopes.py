@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from accelerate_migrate.analysis.modules import Scope, Tree
+from accelerate_migrate.analysis.modules import DEFINITIONS, Scope, Tree
 
 if TYPE_CHECKING:
     from accelerate_migrate.analysis.store import Store
@@ -107,7 +107,7 @@ def names_of(scope: Scope) -> Names:
     for node in own_nodes(scope):
         if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
             names.bound.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        elif isinstance(node, DEFINITIONS):
             names.bound.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             for alias in node.names:

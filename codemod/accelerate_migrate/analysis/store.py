@@ -44,9 +44,8 @@ class Store:
         self.class_bodies: dict[ast.ClassDef, dict[str, Value]] = {}
         self.starred: dict[ast.Module, set[str]] = defaultdict(set)
         self.flags: dict[tuple[Module, str], Value] = {}
-        self.exported: dict[Module, set[str]] = defaultdict(
-            set
-        )  # names that other files take from a module; "*" for all
+        # Names that other files take from a module; "*" for all.
+        self.exported: dict[Module, set[str]] = defaultdict(set)
         self.imported: dict[str, Module] = {}  # files in folders that are no packages, by the name they are imported by
         self._classes: dict[ast.ClassDef, tuple[dict[str, Value], list[Value]]] = {}
         self._names: dict[Scope, Names] = {}

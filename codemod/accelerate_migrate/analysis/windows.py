@@ -10,10 +10,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.modules import DEFINITIONS, LOOPS
 from accelerate_migrate.analysis.training import LoaderLoop, Training
 from accelerate_migrate.analysis.values import Role, Site, Value
 
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _JUMPS = (ast.Break, ast.Continue, ast.Return)
 
 
@@ -37,7 +37,7 @@ def find_windows(training: Training, models: frozenset[Site]) -> list[Window]:
     """The accumulation windows of a module over one of these models, in the order of the source."""
     found = []
     for node in training.module.walk():
-        if isinstance(node, _LOOPS):
+        if isinstance(node, LOOPS):
             window = _by_modulo(training, models, node) or _by_inner_loop(training, models, node)
             if window is not None:
                 found.append(window)
@@ -161,7 +161,7 @@ def _level(block: list[ast.stmt]) -> Iterator[ast.AST]:
         while stack:
             node = stack.pop()
             yield node
-            inner = (*_LOOPS, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+            inner = (*LOOPS, *DEFINITIONS)
             stack += [] if isinstance(node, inner) else list(ast.iter_child_nodes(node))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.modules import DEFINITIONS, LOOPS
 from accelerate_migrate.analysis.placement import NAME, Creation, Placement
 from accelerate_migrate.analysis.scopes import passes_self
 from accelerate_migrate.analysis.unclear import Unclear
@@ -173,7 +174,7 @@ def _standing_apart(context: Context, first: ast.stmt, text: str) -> Insert:
         return Insert(first, text)  # several statements share a line
     if context.is_gone(previous):
         return Insert(first, text)
-    if isinstance(previous, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    if isinstance(previous, DEFINITIONS):
         return Insert(first, text)
     return Insert(previous, "\n" + text, after=True)
 
@@ -198,7 +199,7 @@ def _first_use(context: Context, creation: Creation) -> ast.stmt | None:
     loops = [
         around
         for around in module.ancestors(first)
-        if isinstance(around, (ast.For, ast.AsyncFor, ast.While)) and module.function(around) is creation.scope
+        if isinstance(around, LOOPS) and module.function(around) is creation.scope
     ]
     return loops[-1] if loops and loops[-1].lineno > creation.floor else first
 

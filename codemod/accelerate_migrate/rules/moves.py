@@ -6,6 +6,7 @@ import ast
 
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move, spelled_kinds
 from accelerate_migrate.analysis.library import CONSTANT_TENSORS
+from accelerate_migrate.analysis.modules import DEFINITIONS
 from accelerate_migrate.analysis.values import Atom, Const, Object, Origin, Role, Tensor, flatten, is_device, is_index
 from accelerate_migrate.edits import AddArgument, Unwrap
 from accelerate_migrate.rules.base import Context, Rule, short
@@ -118,7 +119,7 @@ def _runs_before_prepare(context: Context, model: Object) -> bool:
     assert group is not None
     made = min(binding.lineno for home in group.homes for binding in home.bindings)
     before = [s for s in getattr(group.scope, "body", []) if made <= s.lineno <= (group.anchor.end_lineno or 0)]
-    before = [s for s in before if not isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    before = [s for s in before if not isinstance(s, DEFINITIONS)]
     for node in context.plan.training.reached(before):
         if isinstance(node, ast.Call) and model.site in context.plan.training.forwards(node):
             own = context.plan.module.function(node) is group.scope
