@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.library import foreign, is_cuda_tensor_type, is_understood_precision
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.parallel_library import is_parallel
 from accelerate_migrate.analysis.settings import opaque_exec
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import BOTTOM, Library
+from accelerate_migrate.analysis.values import BOTTOM
 from accelerate_migrate.codes import UNSUPPORTED
 from accelerate_migrate.findings import Finding, Severity
 

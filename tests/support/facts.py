@@ -19,12 +19,7 @@ import ast
 from pathlib import Path
 from textwrap import dedent
 
-from accelerate_migrate.analysis.interpreter import Interpreter
-from accelerate_migrate.analysis.modules import Files, Module, Program
-from accelerate_migrate.analysis.plan import Plan, plan_training
-from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import (
-    BOTTOM,
+from accelerate_migrate.analysis.atoms import (
     Atom,
     Availability,
     Batches,
@@ -43,8 +38,12 @@ from accelerate_migrate.analysis.values import (
     Sequence_,
     StateDict,
     Tensor,
-    Value,
 )
+from accelerate_migrate.analysis.interpreter import Interpreter
+from accelerate_migrate.analysis.modules import Files, Module, Program
+from accelerate_migrate.analysis.plan import Plan, plan_training
+from accelerate_migrate.analysis.training import Training
+from accelerate_migrate.analysis.values import BOTTOM, Value
 
 MARK = "# -> "
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from accelerate_migrate.analysis.atoms import Number, Reduction
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Number, Reduction
 
 
 def additions(training: Training, node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

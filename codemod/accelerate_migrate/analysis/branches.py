@@ -6,7 +6,7 @@ import ast
 import copy
 from typing import TYPE_CHECKING
 
-from accelerate_migrate.analysis.values import Library, Role
+from accelerate_migrate.analysis.atoms import Library, Role
 
 if TYPE_CHECKING:
     from accelerate_migrate.analysis.precision import Precision

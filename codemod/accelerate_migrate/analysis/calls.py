@@ -6,14 +6,7 @@ import ast
 from abc import abstractmethod
 
 from accelerate_migrate.analysis import library, processes, tensors
-from accelerate_migrate.analysis.frames import Arguments, Frame
-from accelerate_migrate.analysis.methods import call_method, owned_models
-from accelerate_migrate.analysis.modules import Module
-from accelerate_migrate.analysis.store import Store
-from accelerate_migrate.analysis.values import (
-    ANY,
-    BOTTOM,
-    MAX_ALTERNATIVES,
+from accelerate_migrate.analysis.atoms import (
     UNKNOWN,
     Array,
     Atom,
@@ -41,6 +34,15 @@ from accelerate_migrate.analysis.values import (
     Share,
     Site,
     Tensor,
+)
+from accelerate_migrate.analysis.frames import Arguments, Frame
+from accelerate_migrate.analysis.methods import call_method, owned_models
+from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.store import Store
+from accelerate_migrate.analysis.values import (
+    ANY,
+    BOTTOM,
+    MAX_ALTERNATIVES,
     Value,
     element,
     flatten,

@@ -7,11 +7,12 @@ import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.atoms import Availability, ClassRef, Const, DeviceValue, Role
 from accelerate_migrate.analysis.scopes import argument_for, assigned_targets, binding_scope, parameters
 from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Availability, ClassRef, Const, DeviceValue, Role, Value, is_device
+from accelerate_migrate.analysis.values import Value, is_device
 
 _PAIRS: list[tuple[type[ast.cmpop], type[ast.cmpop]]] = [
     (ast.Eq, ast.NotEq),

@@ -12,9 +12,9 @@ import re
 import sys
 from collections.abc import Iterator
 
+from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Library
 
 _KNOWN = sys.stdlib_module_names | {
     *("PIL", "cv2", "graphviz", "h5py", "imageio", "matplotlib", "numpy", "pandas", "requests", "scipy", "seaborn"),

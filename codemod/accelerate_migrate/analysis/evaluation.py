@@ -13,24 +13,13 @@ from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.accumulation import additions, is_divided_by_samples
+from accelerate_migrate.analysis.atoms import Library, Number, Origin, Reduction, Role, Sequence_, Site, Tensor
 from accelerate_migrate.analysis.outputs import NotGatherable, Outputs, fresh_name
 from accelerate_migrate.analysis.passes import leaves_batches_out
 from accelerate_migrate.analysis.peeks import is_peek
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop, Training
-from accelerate_migrate.analysis.values import (
-    ANY,
-    Library,
-    Number,
-    Origin,
-    Reduction,
-    Role,
-    Sequence_,
-    Site,
-    Tensor,
-    Value,
-    flatten,
-)
+from accelerate_migrate.analysis.values import ANY, Value, flatten
 
 _EXACT = {Reduction.SUM, Reduction.COUNT, Reduction.ROWS}
 _LINES = frozenset(

@@ -6,16 +6,7 @@ import ast
 from collections.abc import Callable
 
 from accelerate_migrate.analysis import processes, tensors
-from accelerate_migrate.analysis.calls import Calls
-from accelerate_migrate.analysis.frames import Frame
-from accelerate_migrate.analysis.library import canonical
-from accelerate_migrate.analysis.methods import root_sites
-from accelerate_migrate.analysis.modules import Program
-from accelerate_migrate.analysis.scopes import is_decorated
-from accelerate_migrate.analysis.values import (
-    ANY,
-    BOTTOM,
-    NONE,
+from accelerate_migrate.analysis.atoms import (
     UNKNOWN,
     Array,
     Atom,
@@ -38,6 +29,17 @@ from accelerate_migrate.analysis.values import (
     Sequence_,
     Share,
     Tensor,
+)
+from accelerate_migrate.analysis.calls import Calls
+from accelerate_migrate.analysis.frames import Frame
+from accelerate_migrate.analysis.library import canonical
+from accelerate_migrate.analysis.methods import root_sites
+from accelerate_migrate.analysis.modules import Program
+from accelerate_migrate.analysis.scopes import is_decorated
+from accelerate_migrate.analysis.values import (
+    ANY,
+    BOTTOM,
+    NONE,
     Value,
     element,
     flatten,

@@ -7,13 +7,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import chain
 
+from accelerate_migrate.analysis.atoms import Batches, Object, Role, Site
 from accelerate_migrate.analysis.homes import Home
 from accelerate_migrate.analysis.modules import DEFINITIONS, LOOPS, Files
 from accelerate_migrate.analysis.peeks import is_peek
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Batches, Object, Role, Site, flatten
+from accelerate_migrate.analysis.values import flatten
 
 _SET_UP = (Role.SCHEDULER, Role.LOADER)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
+from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.devices import availability, is_flag
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Library
 
 _NAMED = re.compile("cuda|gpu", re.IGNORECASE)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Process, Share
 from accelerate_migrate.analysis.devices import availability, choice_as_cpu
 from accelerate_migrate.analysis.scopes import argument_for, parameters
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Process, Share, is_device
+from accelerate_migrate.analysis.values import is_device
 
 
 def choice_below(training: Training, scope: ast.AST) -> tuple[str | None, int]:

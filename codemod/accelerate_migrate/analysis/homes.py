@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from accelerate_migrate.analysis.atoms import Const, Library, Mapping_, Object, Role, Sequence_, Site
 from accelerate_migrate.analysis.scopes import assigned_targets, parameters
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Const, Library, Mapping_, Object, Role, Sequence_, Site, Value, value
+from accelerate_migrate.analysis.values import Value, value
 
 _ORDER = {Role.MODEL: 0, Role.OPTIMIZER: 1, Role.LOADER: 2, Role.SCHEDULER: 3}
 

@@ -12,26 +12,12 @@ from collections import defaultdict
 from collections.abc import Hashable
 
 from accelerate_migrate.analysis.activations import Activation
+from accelerate_migrate.analysis.atoms import ClassRef, FunctionRef, Mapping_, Object, Role, Sequence_, Site
 from accelerate_migrate.analysis.frames import Arguments, Frame
 from accelerate_migrate.analysis.modules import Module, Program
 from accelerate_migrate.analysis.scopes import is_decorated
 from accelerate_migrate.analysis.statements import Statements
-from accelerate_migrate.analysis.values import (
-    ANY,
-    BOTTOM,
-    NONE,
-    ClassRef,
-    FunctionRef,
-    Mapping_,
-    Object,
-    Role,
-    Sequence_,
-    Site,
-    Value,
-    join,
-    sequence,
-    value,
-)
+from accelerate_migrate.analysis.values import ANY, BOTTOM, NONE, Value, join, sequence, value
 
 MAX_ROUNDS = 4
 MAX_CONTEXTS = 8

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.library import DATA_PARALLEL
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.plan import Plan
-from accelerate_migrate.analysis.values import Library
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from accelerate_migrate.analysis.values import Role
+from accelerate_migrate.analysis.atoms import Role
 
 _FUNCTIONAL_LOSS = re.compile(r"torch\.nn\.functional\.(\w*loss|\w*cross_entropy\w*|kl_div)")
 # Models of transformers: GPT2LMHeadModel, BertForTokenClassification, AutoModelForCausalLM.from_pretrained

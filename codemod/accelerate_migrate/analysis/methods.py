@@ -8,10 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from accelerate_migrate.analysis import library, processes, tensors
-from accelerate_migrate.analysis.frames import Arguments, Frame
-from accelerate_migrate.analysis.values import (
-    ANY,
-    BOTTOM,
+from accelerate_migrate.analysis.atoms import (
     UNKNOWN,
     Array,
     Atom,
@@ -30,6 +27,11 @@ from accelerate_migrate.analysis.values import (
     Site,
     StateDict,
     Tensor,
+)
+from accelerate_migrate.analysis.frames import Arguments, Frame
+from accelerate_migrate.analysis.values import (
+    ANY,
+    BOTTOM,
     Value,
     element,
     flatten,

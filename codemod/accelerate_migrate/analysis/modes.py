@@ -7,12 +7,12 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.devices import negated
 from accelerate_migrate.analysis.flags import is_about_device, lifted, only_assignment, opposite
 from accelerate_migrate.analysis.placement import Creation
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Library
 
 DTYPES: Mapping[str, str] = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float32": "no", "float": "no"}
 _SCALING = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")

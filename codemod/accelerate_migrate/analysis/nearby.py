@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeAlias
 
-from accelerate_migrate.analysis.library import is_layer
-from accelerate_migrate.analysis.modules import Tree
-from accelerate_migrate.analysis.scopes import is_decorated, parameters
-from accelerate_migrate.analysis.values import (
+from accelerate_migrate.analysis.atoms import (
     Array,
     ClassRef,
     Const,
@@ -21,8 +18,11 @@ from accelerate_migrate.analysis.values import (
     Origin,
     Sequence_,
     Tensor,
-    Value,
 )
+from accelerate_migrate.analysis.library import is_layer
+from accelerate_migrate.analysis.modules import Tree
+from accelerate_migrate.analysis.scopes import is_decorated, parameters
+from accelerate_migrate.analysis.values import Value
 
 _ONLY_OF_TENSORS = frozenset(
     {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Library, Reduction, Role, Tensor
 from accelerate_migrate.analysis.modules import Tree
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop, Training
-from accelerate_migrate.analysis.values import ANY, Library, Reduction, Role, Tensor, Value, flatten
+from accelerate_migrate.analysis.values import ANY, Value, flatten
 
 
 class NotGatherable(Exception):

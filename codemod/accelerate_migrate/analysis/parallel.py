@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis import parallel_library as table
 from accelerate_migrate.analysis import processes
+from accelerate_migrate.analysis.atoms import Library, Role, Share, Site
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move
 from accelerate_migrate.analysis.library import DISTRIBUTED_DATA_PARALLEL, SPAWNERS
 from accelerate_migrate.analysis.parallel_facts import ParallelFacts
 from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Library, Role, Share, Site, is_device
+from accelerate_migrate.analysis.values import is_device
 
 _FLAG_NAME = re.compile("dist|ddp|parallel|multi|world|spawn|horovod|hvd|mpi|launch|num_proc", re.IGNORECASE)
 _PRINTS = ("builtins.print", "__builtin__.print", "__builtins__.print")

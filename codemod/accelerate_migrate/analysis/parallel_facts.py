@@ -8,9 +8,10 @@ from functools import cached_property
 
 from accelerate_migrate.analysis import parallel_library as table
 from accelerate_migrate.analysis import processes
+from accelerate_migrate.analysis.atoms import Library, Process, Share
 from accelerate_migrate.analysis.library import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Library, Process, Share, Value, value
+from accelerate_migrate.analysis.values import Value, value
 
 _PURE_CALLS = ("isinstance", "hasattr", "len", "int", "str", "bool")
 _PURE_METHODS = ("startswith", "endswith", "lower", "upper", "strip", "keys")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 
+from accelerate_migrate.analysis.atoms import ClassRef, FunctionRef, Library, ModuleRef
 from accelerate_migrate.analysis.devices import (
     DeviceDefinition,
     branch_choice,
@@ -22,7 +23,7 @@ from accelerate_migrate.analysis.scopes import argument_for, binding_scope, is_d
 from accelerate_migrate.analysis.settings import last_override
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import ClassRef, FunctionRef, Library, ModuleRef, is_device
+from accelerate_migrate.analysis.values import is_device
 
 NAME = "accelerator"
 

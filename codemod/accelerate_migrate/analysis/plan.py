@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from accelerate_migrate.analysis import evaluation
+from accelerate_migrate.analysis.atoms import Library, Role, Site
 from accelerate_migrate.analysis.devices import DeviceDefinition, find_definitions
 from accelerate_migrate.analysis.evaluation import Evaluations
 from accelerate_migrate.analysis.groups import Group, check_aliases, group_homes
@@ -23,7 +24,7 @@ from accelerate_migrate.analysis.precision import Precision, find_precision
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Library, Role, Site, Value
+from accelerate_migrate.analysis.values import Value
 
 
 @dataclass(eq=False)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis import library
+from accelerate_migrate.analysis.atoms import ClassRef, Const, Library, Role, Site
 from accelerate_migrate.analysis.branches import collapsible
 from accelerate_migrate.analysis.modes import (
     Mode,
@@ -21,7 +22,6 @@ from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.placement import Creation, Placement
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import ClassRef, Const, Library, Role, Site
 
 
 @dataclass(frozen=True, eq=False)

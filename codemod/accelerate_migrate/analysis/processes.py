@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from accelerate_migrate.analysis.values import UNKNOWN, Const, Library, Object, Process, Role, Share, Value, value
+from accelerate_migrate.analysis.atoms import UNKNOWN, Const, Library, Object, Process, Role, Share
+from accelerate_migrate.analysis.values import Value, value
 
 _ENVIRONMENT = {
     "RANK": Share.RANK,

@@ -10,8 +10,8 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from accelerate_migrate.analysis.atoms import Library, Site
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Library, Site
 
 _CUTS = ("detach", "item", "numpy", "tolist", "detach_")
 _NO_GRADIENT = ("torch.no_grad", "torch.inference_mode")

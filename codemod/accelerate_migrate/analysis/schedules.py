@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from accelerate_migrate.analysis.atoms import FunctionRef, Role, Site
 from accelerate_migrate.analysis.modules import LOOPS
-from accelerate_migrate.analysis.values import FunctionRef, Role, Site
 
 if TYPE_CHECKING:
     from accelerate_migrate.analysis.training import Training

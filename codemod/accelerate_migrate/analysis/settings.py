@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Role
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.store import Store
-from accelerate_migrate.analysis.values import Role
 
 _TRAINED = frozenset({Role.MODEL, Role.OPTIMIZER, Role.SCHEDULER, Role.LOADER, Role.SCALER})
 

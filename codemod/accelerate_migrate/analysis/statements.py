@@ -10,14 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from accelerate_migrate.analysis import library, processes
-from accelerate_migrate.analysis.expressions import Expressions
-from accelerate_migrate.analysis.frames import Arguments, Frame
-from accelerate_migrate.analysis.modules import Module, Program
-from accelerate_migrate.analysis.settings import is_exec, overridden
-from accelerate_migrate.analysis.values import (
-    ANY,
-    BOTTOM,
-    NONE,
+from accelerate_migrate.analysis.atoms import (
     UNKNOWN,
     ClassRef,
     DeviceValue,
@@ -28,13 +21,12 @@ from accelerate_migrate.analysis.values import (
     Parameters,
     Role,
     Share,
-    Value,
-    element,
-    flatten,
-    is_device,
-    sequence,
-    value,
 )
+from accelerate_migrate.analysis.expressions import Expressions
+from accelerate_migrate.analysis.frames import Arguments, Frame
+from accelerate_migrate.analysis.modules import Module, Program
+from accelerate_migrate.analysis.settings import is_exec, overridden
+from accelerate_migrate.analysis.values import ANY, BOTTOM, NONE, Value, element, flatten, is_device, sequence, value
 
 LOOP_PASSES = 6
 

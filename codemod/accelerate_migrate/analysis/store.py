@@ -8,21 +8,11 @@ from collections.abc import Hashable
 
 from accelerate_migrate.analysis import library
 from accelerate_migrate.analysis.activations import Activation, Clock
+from accelerate_migrate.analysis.atoms import ClassRef, Details, FunctionRef, Library, Role, Site
 from accelerate_migrate.analysis.frames import Frame
 from accelerate_migrate.analysis.modules import Module, Program, Scope
 from accelerate_migrate.analysis.scopes import Names, names_of
-from accelerate_migrate.analysis.values import (
-    ANY,
-    BOTTOM,
-    ClassRef,
-    Details,
-    FunctionRef,
-    Library,
-    Role,
-    Site,
-    Value,
-    value,
-)
+from accelerate_migrate.analysis.values import ANY, BOTTOM, Value, value
 
 BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 

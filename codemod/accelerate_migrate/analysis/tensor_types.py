@@ -6,8 +6,9 @@ import ast
 import re
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.atoms import Const, Library
 from accelerate_migrate.analysis.modules import Tree
-from accelerate_migrate.analysis.values import Const, Library, Value
+from accelerate_migrate.analysis.values import Value
 
 _NAME = re.compile(r"torch\.(?P<cuda>cuda\.)?(?P<kind>[A-Z]\w*?)?Tensor")
 DEFAULT_DTYPE = "float32"

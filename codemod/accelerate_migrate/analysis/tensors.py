@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from accelerate_migrate.analysis.atoms import UNKNOWN, Array, Number, Origin, Reduction, Site, Tensor
 from accelerate_migrate.analysis.tensor_types import tensor_type
-from accelerate_migrate.analysis.values import (
-    ANY,
-    UNKNOWN,
-    Array,
-    Number,
-    Origin,
-    Reduction,
-    Site,
-    Tensor,
-    Value,
-    flatten,
-    sequence,
-    value,
-)
+from accelerate_migrate.analysis.values import ANY, Value, flatten, sequence, value
 
 REDUCING = frozenset(
     {"sum", "mean", "max", "min", "prod", "norm", "std", "var", "median", "all", "any", "argmax", "argmin", "logsumexp"}

@@ -7,13 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from accelerate_migrate.analysis.methods import root_sites
-from accelerate_migrate.analysis.modules import Files
-from accelerate_migrate.analysis.schedules import counts_steps, follows_a_metric
-from accelerate_migrate.analysis.store import Store
-from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import (
-    BOTTOM,
+from accelerate_migrate.analysis.atoms import (
     UNKNOWN,
     Batches,
     Bound,
@@ -25,9 +19,13 @@ from accelerate_migrate.analysis.values import (
     Role,
     Site,
     Tensor,
-    Value,
-    join,
 )
+from accelerate_migrate.analysis.methods import root_sites
+from accelerate_migrate.analysis.modules import Files
+from accelerate_migrate.analysis.schedules import counts_steps, follows_a_metric
+from accelerate_migrate.analysis.store import Store
+from accelerate_migrate.analysis.unclear import Unclear
+from accelerate_migrate.analysis.values import BOTTOM, Value, join
 
 
 @dataclass(frozen=True, eq=False)

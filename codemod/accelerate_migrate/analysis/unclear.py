@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from accelerate_migrate.analysis.values import Site
+from accelerate_migrate.analysis.atoms import Site
 
 
 class Unclear(Exception):

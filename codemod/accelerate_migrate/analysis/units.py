@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.atoms import FunctionRef
 from accelerate_migrate.analysis.modules import Files, Module
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import FunctionRef
 
 _APART = (ast.FunctionDef, ast.AsyncFunctionDef)
 

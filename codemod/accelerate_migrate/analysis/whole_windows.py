@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from accelerate_migrate.analysis.atoms import Library, Role, Site
 from accelerate_migrate.analysis.library import CLIPPERS
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Library, Role, Site
 from accelerate_migrate.analysis.windows import (
     Window,
     accumulated_loss,

@@ -10,9 +10,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.atoms import Role, Site
 from accelerate_migrate.analysis.modules import DEFINITIONS, LOOPS
 from accelerate_migrate.analysis.training import LoaderLoop, Training
-from accelerate_migrate.analysis.values import Role, Site, Value
+from accelerate_migrate.analysis.values import Value
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return)
 

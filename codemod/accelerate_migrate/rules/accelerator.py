@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Origin, Tensor
 from accelerate_migrate.analysis.modules import DEFINITIONS, LOOPS
 from accelerate_migrate.analysis.placement import NAME, Creation, Placement
 from accelerate_migrate.analysis.scopes import passes_self
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Origin, Tensor
 from accelerate_migrate.edits import (
     AddArgument,
     AddImport,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Role
 from accelerate_migrate.analysis.spelling import Spelling, spelled_in
-from accelerate_migrate.analysis.values import Role
 from accelerate_migrate.analysis.whole_windows import WholeWindow, whole_window
 from accelerate_migrate.analysis.windows import Window, find_windows
 from accelerate_migrate.edits import AddImport, Delete, Insert, Unwrap, Wrap

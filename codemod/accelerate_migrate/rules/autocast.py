@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Role
 from accelerate_migrate.analysis.modes import sources_read
 from accelerate_migrate.analysis.placement import Creation
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Role
 from accelerate_migrate.edits import Unwrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import method_calls

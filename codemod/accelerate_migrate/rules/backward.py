@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Number, Reduction, Role, Tensor
 from accelerate_migrate.analysis.reuse import repeated_backwards
-from accelerate_migrate.analysis.values import Number, Reduction, Role, Tensor
 from accelerate_migrate.rules.base import Context, Rule, short
 
 

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.library import AVAILABLE
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.nearby import device_at_hand, device_of_parameters
 from accelerate_migrate.analysis.placement import Creation
 from accelerate_migrate.analysis.plan import Plan
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Library
 from accelerate_migrate.edits import AddImport, Delete, Edit, EditConflict, Replace, ReplaceStatement, Wrap
 from accelerate_migrate.findings import Finding, Options, Severity
 

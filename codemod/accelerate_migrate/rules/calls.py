@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.plan import Plan
-from accelerate_migrate.analysis.values import Library
 from accelerate_migrate.rules.base import Context
 
 _CLIP_ARGUMENTS = {"parameters", "max_norm", "norm_type", "clip_value"}

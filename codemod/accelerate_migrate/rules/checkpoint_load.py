@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from accelerate_migrate.analysis.atoms import Library, Loaded, Role, Site
 from accelerate_migrate.analysis.library import DATA_PARALLEL
-from accelerate_migrate.analysis.values import Library, Loaded, Role, Site
 from accelerate_migrate.edits import AddArgument, Insert
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, method_calls, without_module

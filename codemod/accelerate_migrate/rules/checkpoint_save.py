@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.values import Object, Role, StateDict, flatten
+from accelerate_migrate.analysis.atoms import Object, Role, StateDict
+from accelerate_migrate.analysis.values import flatten
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_calls, method_calls, own_statement, without_module
 

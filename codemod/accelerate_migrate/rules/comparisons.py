@@ -6,10 +6,11 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.atoms import Const, DeviceValue
 from accelerate_migrate.analysis.devices import DeviceDefinition, is_of_self
 from accelerate_migrate.analysis.scopes import binding_scope
 from accelerate_migrate.analysis.tensor_types import torch_name
-from accelerate_migrate.analysis.values import Const, DeviceValue, Value, is_device
+from accelerate_migrate.analysis.values import Value, is_device
 from accelerate_migrate.rules.base import Context, short
 from accelerate_migrate.rules.calls import library_names
 

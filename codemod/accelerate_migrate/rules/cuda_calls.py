@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.guards import runs_with_cuda_only
 from accelerate_migrate.analysis.library import HARMLESS_CUDA, is_understood_precision
 from accelerate_migrate.analysis.tensor_types import torch_name
 from accelerate_migrate.analysis.training import Training
-from accelerate_migrate.analysis.values import Library
 from accelerate_migrate.edits import Unwrap, Wrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_calls, own_statement

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Role
 from accelerate_migrate.analysis.library import DATA_PARALLEL
-from accelerate_migrate.analysis.values import Role
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import if_around, library_calls, method_calls, without_module
 

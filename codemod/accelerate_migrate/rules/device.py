@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from functools import partial
 
+from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.devices import (
     DeviceDefinition,
     is_device_argument,
@@ -14,7 +15,7 @@ from accelerate_migrate.analysis.devices import (
 )
 from accelerate_migrate.analysis.placement import NAME
 from accelerate_migrate.analysis.scopes import argument_for, binding_scope, parameters
-from accelerate_migrate.analysis.values import Library, is_device, is_index
+from accelerate_migrate.analysis.values import is_device, is_index
 from accelerate_migrate.edits import RenameKeyword, ReplaceStatement
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import is_map_location, library_names, moves_storage

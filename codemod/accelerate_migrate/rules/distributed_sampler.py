@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis import processes
+from accelerate_migrate.analysis.atoms import Const, Role, Share, Site
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Const, Role, Share, Site, Value
+from accelerate_migrate.analysis.values import Value
 from accelerate_migrate.edits import AddArgument, RemoveArgument
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, own_statement

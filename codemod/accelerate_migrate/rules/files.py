@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import FunctionRef
 from accelerate_migrate.analysis.library import FILE_WRITERS, FILE_WRITING_METHODS
-from accelerate_migrate.analysis.values import FunctionRef
 from accelerate_migrate.edits import AddArgument, Wrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, library_names, method_calls

@@ -6,11 +6,11 @@ import ast
 from collections import defaultdict
 from itertools import pairwise
 
+from accelerate_migrate.analysis.atoms import Role
 from accelerate_migrate.analysis.library import CLIPPERS
 from accelerate_migrate.analysis.placement import escapes
 from accelerate_migrate.analysis.scopes import argument_for, parameters
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Role
 from accelerate_migrate.edits import RemoveArgument, RemoveParameter, Wrap
 from accelerate_migrate.findings import Target
 from accelerate_migrate.rules.base import Context, Rule, short

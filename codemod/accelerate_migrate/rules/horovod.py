@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis import parallel_library as table
-from accelerate_migrate.analysis.values import Library
+from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_names
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis import processes
+from accelerate_migrate.analysis.atoms import ClassRef, Library, Role
 from accelerate_migrate.analysis.devices import availability
 from accelerate_migrate.analysis.flags import is_about_device
 from accelerate_migrate.analysis.modes import DTYPES
-from accelerate_migrate.analysis.values import ClassRef, Library, Role, Value, is_device
+from accelerate_migrate.analysis.values import Value, is_device
 from accelerate_migrate.rules.base import Context, Rule
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from accelerate_migrate.analysis.atoms import Role
 from accelerate_migrate.analysis.library import LOGGING_METHODS
 from accelerate_migrate.analysis.placement import Creation
-from accelerate_migrate.analysis.values import Role
 from accelerate_migrate.edits import AddImport
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, library_names

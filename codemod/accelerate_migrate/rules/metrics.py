@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.accumulation import is_divided_by_samples, is_sample_count
+from accelerate_migrate.analysis.atoms import Library, Number, Reduction, Tensor
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop
-from accelerate_migrate.analysis.values import Library, Number, Reduction, Tensor
 from accelerate_migrate.rules.base import Context, Rule
 from accelerate_migrate.rules.calls import library_names
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import UNKNOWN, FunctionRef, Role, Share, Tensor
 from accelerate_migrate.analysis.library import PASSED_ON
 from accelerate_migrate.analysis.scopes import argument_for, parameters
-from accelerate_migrate.analysis.values import UNKNOWN, FunctionRef, Role, Share, Tensor, flatten
+from accelerate_migrate.analysis.values import flatten
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import without_module
 

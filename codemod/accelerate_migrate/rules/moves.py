@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Atom, Const, Object, Origin, Role, Tensor
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move, spelled_kinds
 from accelerate_migrate.analysis.library import CONSTANT_TENSORS
 from accelerate_migrate.analysis.modules import DEFINITIONS
-from accelerate_migrate.analysis.values import Atom, Const, Object, Origin, Role, Tensor, flatten, is_device, is_index
+from accelerate_migrate.analysis.values import flatten, is_device, is_index
 from accelerate_migrate.edits import AddArgument, Unwrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import is_map_location, keyword, library_names, method_calls, moves_storage

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from accelerate_migrate.analysis.atoms import Share
 from accelerate_migrate.analysis.parallel_library import ENDING
-from accelerate_migrate.analysis.values import Share
 from accelerate_migrate.edits import Insert, ReplaceStatement, Unwrap
 from accelerate_migrate.rules.base import Context
 

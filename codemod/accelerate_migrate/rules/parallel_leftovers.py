@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis import parallel_library as table
+from accelerate_migrate.analysis.atoms import FunctionRef, Share
 from accelerate_migrate.analysis.modules import Module
-from accelerate_migrate.analysis.values import FunctionRef, Share
 from accelerate_migrate.rules.base import Context, Rule, short
 
 _HARMLESS = frozenset({"torch.distributed.is_available", "torch.distributed.is_nccl_available",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Site
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Site
 from accelerate_migrate.edits import Insert
 from accelerate_migrate.rules.base import Context, Rule
 from accelerate_migrate.rules.layout import rebinding

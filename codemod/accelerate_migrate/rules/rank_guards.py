@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Role, Share
 from accelerate_migrate.analysis.evaluation import Gather
-from accelerate_migrate.analysis.values import Role, Share
 from accelerate_migrate.edits import Unwrap, Wrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_names

@@ -6,8 +6,8 @@ import ast
 
 from accelerate_migrate.analysis import parallel_library as table
 from accelerate_migrate.analysis import processes
+from accelerate_migrate.analysis.atoms import Number, Origin, Share, Site, Tensor
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Number, Origin, Share, Site, Tensor
 from accelerate_migrate.edits import ReplaceStatement
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, own_statement

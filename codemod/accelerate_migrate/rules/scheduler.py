@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Role, Tensor
 from accelerate_migrate.analysis.schedules import counts_steps, counts_the_loader, follows_a_metric
-from accelerate_migrate.analysis.values import Role, Tensor
 from accelerate_migrate.rules.base import Context, Rule, short
 
 

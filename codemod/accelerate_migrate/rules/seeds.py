@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Origin, Tensor
 from accelerate_migrate.analysis.devices import is_device_flag
 from accelerate_migrate.analysis.library import CUDA_SEEDS
-from accelerate_migrate.analysis.values import Origin, Tensor
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import if_around, library_calls, own_statement
 

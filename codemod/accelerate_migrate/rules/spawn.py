@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.atoms import FunctionRef
 from accelerate_migrate.analysis.library import SPAWNERS
 from accelerate_migrate.analysis.processes import NUMBERS
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import FunctionRef
 from accelerate_migrate.edits import RemoveArgument, RemoveParameter
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, own_statement

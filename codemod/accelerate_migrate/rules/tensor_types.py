@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.scopes import binding_scope
-from accelerate_migrate.analysis.tensor_types import DEFAULT_DTYPE, TensorType, tensor_type, torch_name
-from accelerate_migrate.analysis.values import (
+from accelerate_migrate.analysis.atoms import (
     Array,
     Bound,
     Const,
@@ -17,9 +15,10 @@ from accelerate_migrate.analysis.values import (
     Role,
     Sequence_,
     Tensor,
-    Value,
-    flatten,
 )
+from accelerate_migrate.analysis.scopes import binding_scope
+from accelerate_migrate.analysis.tensor_types import DEFAULT_DTYPE, TensorType, tensor_type, torch_name
+from accelerate_migrate.analysis.values import Value, flatten
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_names
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import Role, Site
 from accelerate_migrate.analysis.modules import Tree
-from accelerate_migrate.analysis.values import Role, Site
 from accelerate_migrate.edits import AddArgument
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from accelerate_migrate.analysis.atoms import FunctionRef, Role, Site
 from accelerate_migrate.analysis.library import is_layer
-from accelerate_migrate.analysis.values import BOTTOM, FunctionRef, Role, Site
+from accelerate_migrate.analysis.values import BOTTOM
 from accelerate_migrate.rules.base import Context, Rule
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis import processes
+from accelerate_migrate.analysis.atoms import Share
 from accelerate_migrate.analysis.scopes import parameters
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.analysis.values import Share
 from accelerate_migrate.edits import RemoveParameter
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.parallel_edits import asked

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from accelerate_migrate.analysis.activations import Activation, Clock
+from accelerate_migrate.analysis.atoms import Role
 from accelerate_migrate.analysis.interpreter import Interpreter
 from accelerate_migrate.analysis.modules import Module, Program, parse_quietly
-from accelerate_migrate.analysis.values import Role
 
 LATE = b"""
 import torch

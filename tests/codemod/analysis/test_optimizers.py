@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelerate_migrate.analysis.values import Role
+from accelerate_migrate.analysis.atoms import Role
 from support.facts import training_of
 
 HEAD = """\
