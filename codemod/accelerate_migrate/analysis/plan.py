@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from accelerate_migrate.analysis import evaluation
 from accelerate_migrate.analysis.atoms import Library, Role, Site
+from accelerate_migrate.analysis.creations import common_caller, place
 from accelerate_migrate.analysis.devices import DeviceDefinition, find_definitions
 from accelerate_migrate.analysis.evaluation import Evaluations
 from accelerate_migrate.analysis.groups import Group, check_aliases, group_homes
@@ -19,7 +20,7 @@ from accelerate_migrate.analysis.library import MODEL_COPIES
 from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.parallel import Parallel, find_parallel
 from accelerate_migrate.analysis.phases import split_by_phase
-from accelerate_migrate.analysis.placement import Placement, common_caller, place
+from accelerate_migrate.analysis.placement import Placement
 from accelerate_migrate.analysis.precision import Precision, find_precision
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
