@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.atoms import Library
-from accelerate_migrate.analysis.library import foreign, is_cuda_tensor_type, is_understood_precision
+from accelerate_migrate.analysis.library import foreign, is_understood_precision
+from accelerate_migrate.analysis.library_arrays import is_cuda_tensor_type
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.parallel_library import is_parallel
 from accelerate_migrate.analysis.settings import opaque_exec

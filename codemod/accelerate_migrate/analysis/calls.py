@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from abc import abstractmethod
 
-from accelerate_migrate.analysis import library, processes, tensors
+from accelerate_migrate.analysis import library, library_arrays, processes, tensors
 from accelerate_migrate.analysis.atoms import (
     UNKNOWN,
     Array,
@@ -177,7 +177,7 @@ class Calls(Store):
             return iterated(first) if first is not None else ANY
         if name.startswith("builtins."):
             return call_builtin(self, name[9:], node, given, frame)
-        if library.makes_fresh_tensor(name):
+        if library_arrays.makes_fresh_tensor(name):
             told = given.keywords.get("device")
             return value(Tensor(Origin.OTHER if told is not None else Origin.FRESH))
         if _makes_array(name, given):
@@ -212,7 +212,7 @@ class Calls(Store):
         tensor = tensors.combined(given.all())
         if tensor is None:
             return ANY if not name.startswith("torch.nn.functional.") else value(Tensor(Origin.OTHER))
-        if name in library.COUNTING:
+        if name in library_arrays.COUNTING:
             origin = tensor.origin if name.startswith("torch.") else Origin.ARRAY
             return value(Tensor(origin, Reduction.SUM, tensor.loaders, tensor.models))
         first = given.positional[0] if given.positional else BOTTOM
@@ -315,11 +315,11 @@ class Calls(Store):
 
 def _makes_array(name: str, given: Arguments) -> bool:
     """Whether calling this qualified name makes a NumPy array, and not of tensors."""
-    if name in library.SIZED_ARRAYS:
-        size = given.get(library.SIZED_ARRAYS[name], "size")
+    if name in library_arrays.SIZED_ARRAYS:
+        size = given.get(library_arrays.SIZED_ARRAYS[name], "size")
         return size is not None and size.const() is not None
     takes_nothing = name.startswith("numpy.random.") and not given.all()  # a single number
-    return name in library.ARRAYS and not takes_nothing and tensors.combined(given.all()) is None
+    return name in library_arrays.ARRAYS and not takes_nothing and tensors.combined(given.all()) is None
 
 
 def _belonging(method: FunctionRef, result: Value) -> Value:

@@ -10,7 +10,6 @@ from accelerate_migrate.analysis.atoms import Role
 _FUNCTIONAL_LOSS = re.compile(r"torch\.nn\.functional\.(\w*loss|\w*cross_entropy\w*|kl_div)")
 # Models of transformers: GPT2LMHeadModel, BertForTokenClassification, AutoModelForCausalLM.from_pretrained
 _PRETRAINED = re.compile(r"\.[A-Z]\w*(Model|For[A-Z]\w*)(\.from_pretrained)?$|Model\w*\.from_pretrained$")
-_TENSOR_TYPE = re.compile(r"torch\.(cuda\.)?\w+Tensor")
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _ALIASES = (
     (re.compile(r"^torch\.nn\.modules\.\w+\."), "torch.nn."),
@@ -67,7 +66,7 @@ KEPT_PRECISION = frozenset(
         "torch.amp.is_autocast_available",
     }
 )
-# Optimizers of other libraries: packages all of whose classes are, and single names.
+# What makes another model like the one it is given.
 MODEL_COPIES = frozenset(
     [
         "copy.deepcopy",
@@ -78,6 +77,7 @@ MODEL_COPIES = frozenset(
         "torch.optim.swa_utils.AveragedModel",
     ]
 )
+# Optimizers of other libraries: packages all of whose classes are, and single names.
 OPTIMIZER_PACKAGES = (
     "timm.optim.",
     "bitsandbytes.optim.",
@@ -124,84 +124,6 @@ AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_availabl
 CURRENT_DEVICE = frozenset(
     {"torch.accelerator.current_accelerator", "torch.cuda.current_device", "torch.accelerator.current_device_index"}
 )
-FRESH = frozenset(
-    "torch." + name
-    for name in [
-        "zeros",
-        "ones",
-        "full",
-        "empty",
-        "rand",
-        "randn",
-        "randint",
-        "randperm",
-        "normal",
-        "tensor",
-        "as_tensor",
-        "arange",
-        "linspace",
-        "logspace",
-        "eye",
-        "from_numpy",
-        "Tensor",
-        "FloatTensor",
-        "LongTensor",
-        "DoubleTensor",
-        "IntTensor",
-        "ByteTensor",
-        "BoolTensor",
-        "HalfTensor",
-        "bernoulli",
-        "multinomial",
-    ]
-)
-# Those of them, and their kin, that take ``device=`` and fill a tensor with values that are told.
-CONSTANT_TENSORS = frozenset(
-    "torch." + name
-    for name in ["zeros", "ones", "full", "empty", "eye", "tensor", "zeros_like", "ones_like", "full_like"]
-)
-# Functions of NumPy that make an array whatever they are given, and those of numpy.random that do where given a size.
-ARRAYS = frozenset(
-    "numpy." + name
-    for name in [
-        "array",
-        "asarray",
-        "zeros",
-        "ones",
-        "full",
-        "empty",
-        "eye",
-        "identity",
-        "arange",
-        "linspace",
-        "logspace",
-        "concatenate",
-        "stack",
-        "vstack",
-        "hstack",
-        "tile",
-        "repeat",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "random.rand",
-        "random.randn",
-        "random.random",
-        "random.random_sample",
-        "random.permutation",
-    ]
-)
-SIZED_ARRAYS = {
-    "numpy.random." + name: position
-    for position, names in (
-        (0, ["standard_normal"]),
-        (1, ["exponential", "poisson", "choice"]),
-        (2, ["normal", "uniform", "randint", "beta", "gamma", "binomial", "laplace", "lognormal"]),
-    )
-    for name in names
-}
-# Methods and attributes of a NumPy array that give an array again.
-ARRAY_METHODS = frozenset(["astype", "reshape", "copy", "transpose", "flatten", "ravel", "clip", "repeat", "T"])
 # Methods of nn.Module that return the module itself.
 SELF_RETURNING = frozenset(
     [
@@ -275,10 +197,6 @@ HARMLESS_CUDA = frozenset(
 )
 CUDA_SEEDS = frozenset({"torch.cuda.manual_seed", "torch.cuda.manual_seed_all"})
 PROGRESS_BARS = frozenset({"tqdm.tqdm", "tqdm.trange"})
-# Functions that count over samples: what they give for two batches adds up to what they give for both.
-COUNTING = frozenset({"sklearn.metrics.confusion_matrix", "numpy.bincount", "torch.bincount"})
-# Libraries that work on arrays in the CPU's memory.
-ARRAY_LIBRARIES = ("numpy.", "matplotlib.", "PIL.", "sklearn.", "scipy.", "cv2.", "pandas.")
 # The layers of torch.nn that have parameters begin with one of these.
 LAYERS = ("Linear", "Conv", "Embedding", "LSTM", "GRU", "RNN", "BatchNorm", "LayerNorm", "Bilinear")
 CLIPPERS = {
@@ -438,17 +356,6 @@ def is_understood_precision(name: str) -> bool:
 def is_functional_loss(name: str) -> bool:
     """Whether this qualified name is a loss of ``torch.nn.functional``."""
     return _FUNCTIONAL_LOSS.fullmatch(name) is not None
-
-
-def is_cuda_tensor_type(name: str) -> bool:
-    """Whether this qualified name is a tensor type of CUDA, like ``torch.cuda.FloatTensor``."""
-    return name.startswith("torch.cuda.") and _TENSOR_TYPE.fullmatch(name) is not None
-
-
-@lru_cache(maxsize=4096)
-def makes_fresh_tensor(name: str) -> bool:
-    """Whether calling this qualified name makes a tensor on the spot, on the CPU unless told."""
-    return name in FRESH or _TENSOR_TYPE.fullmatch(name) is not None
 
 
 def is_layer(name: str) -> bool:

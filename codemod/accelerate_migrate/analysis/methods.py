@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from accelerate_migrate.analysis import library, processes, tensors
+from accelerate_migrate.analysis import library, library_arrays, processes, tensors
 from accelerate_migrate.analysis.atoms import (
     UNKNOWN,
     Array,
@@ -90,7 +90,7 @@ def _call_on(calls: Calls, atom: Atom, method: Bound, node: ast.Call, given: Arg
     if isinstance(atom, Mapping_):
         return _mapping_method(calls, atom, name, node, given, frame)
     if isinstance(atom, Array):
-        return value(atom) if name in library.ARRAY_METHODS else ANY
+        return value(atom) if name in library_arrays.ARRAY_METHODS else ANY
     if isinstance(atom, (Parameters, StateDict, Loaded)):
         return value(atom) if name in ("to", "cuda", "cpu", "copy", "get", "data") else ANY
     if atom is UNKNOWN and name in ("parameters", "named_parameters"):

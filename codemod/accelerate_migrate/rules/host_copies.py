@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.atoms import Origin, Role, Tensor
-from accelerate_migrate.analysis.library import ARRAY_LIBRARIES
+from accelerate_migrate.analysis.library_arrays import ARRAY_LIBRARIES
 from accelerate_migrate.analysis.values import Value
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_names

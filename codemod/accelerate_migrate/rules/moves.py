@@ -6,7 +6,7 @@ import ast
 
 from accelerate_migrate.analysis.atoms import Atom, Const, Object, Origin, Role, Tensor
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move, spelled_kinds
-from accelerate_migrate.analysis.library import CONSTANT_TENSORS
+from accelerate_migrate.analysis.library_arrays import CONSTANT_TENSORS
 from accelerate_migrate.analysis.modules import DEFINITIONS
 from accelerate_migrate.analysis.values import flatten, is_device, is_index
 from accelerate_migrate.edits import AddArgument, Unwrap
