@@ -93,8 +93,8 @@ def mode_of_scaler(setting: Setting, call: ast.Call, guards: Guards) -> Mode:
     return _mode(setting, call, "'fp16'", conditions, cuda_only=True)
 
 
-def scaling_arguments(setting: Setting, call: ast.Call) -> str | None:
-    """The source of the ``GradScalerKwargs(...)`` that a GradScaler's arguments come to, ``None`` for the defaults."""
+def scaling_arguments(setting: Setting, call: ast.Call) -> tuple[tuple[str, str], ...]:
+    """What a GradScaler is told beside its defaults: names, and their sources where the accelerator is made."""
     first = 0 if "torch.cuda.amp.GradScaler" in _names(setting.training, call) else 1
     given = []
     for index, name in enumerate(_SCALING):
@@ -103,8 +103,8 @@ def scaling_arguments(setting: Setting, call: ast.Call) -> str | None:
             source = lifted(setting.training, one, setting.creation.scope)
             if source is None:
                 raise Unclear(f"the scaler's `{name}` is not known where the accelerator is made", call)
-            given.append(f"{name}={ast.unparse(source)}")
-    return f"GradScalerKwargs({', '.join(given)})" if given else None
+            given.append((name, ast.unparse(source)))
+    return tuple(given)
 
 
 def mode_of_apex(setting: Setting, call: ast.Call, guards: Guards) -> Mode:

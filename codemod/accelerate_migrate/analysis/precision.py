@@ -46,7 +46,7 @@ class Precision:
     apex: list[ast.Call] = field(default_factory=list)  # amp.initialize(...)
     collapsed: dict[ast.If, str] = field(default_factory=dict)  # branch to keep
     modes: dict[Creation, Mode] = field(default_factory=dict)
-    scaling: dict[Creation, str] = field(default_factory=dict)  # GradScalerKwargs(...), where its defaults don't do
+    scaling: dict[Creation, dict[str, str]] = field(default_factory=dict)  # what scalers are told: names and sources
 
     @property
     def module(self) -> Files:
@@ -124,9 +124,7 @@ def find_precision(training: Training, placement: Placement) -> Precision:
         if len(scalings) > 1:
             raise Unclear("several scalers are made, with different arguments; an accelerator has one",
                           found.scalings[-1])  # fmt: skip
-        scaling = next(iter(scalings), None)
-        if scaling is not None:
-            found.scaling[creation] = scaling
+        found.scaling[creation] = dict(*scalings)
     return found
 
 

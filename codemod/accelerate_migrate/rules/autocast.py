@@ -69,18 +69,18 @@ def _set_up(context: Context, creation: Creation) -> None:
     mode = precision.modes[creation]
     context.constructor[creation, "mixed_precision"] = mode.text
     context.migrated(mode.node, f"{short(mode.node)} -> Accelerator(mixed_precision={mode.text})")
-    scaling = precision.scaling.get(creation)
+    scaling = precision.scaling.get(creation, {})
     if precision.keeps_float32(creation):
-        context.handle_with(creation, "AutocastKwargs(enabled=False)", needs="AutocastKwargs")
+        context.handle_with(creation, "AutocastKwargs", {"enabled": "False"})
         context.migrated(mode.node, "the model turns autocast on for itself, where it wants it")
-    if scaling is not None:
-        context.handle_with(creation, scaling, needs="GradScalerKwargs")
+    if scaling:
+        context.handle_with(creation, "GradScalerKwargs", scaling)
     elif mode.type == "bf16" and precision.scalings_of(creation):
         context.note(mode.node, "bf16 has the range of float32: the accelerator does not scale its loss")
     elif precision.scales_nothing(creation) and mode.type != "bf16":
-        context.handle_with(creation, "GradScalerKwargs(enabled=False)", needs="GradScalerKwargs")
+        context.handle_with(creation, "GradScalerKwargs", {"enabled": "False"})
         context.migrated(mode.node, "the loss was not scaled, and is not")
-    read = sources_read(mode.text) | sources_read(scaling or "None")
+    read = sources_read(mode.text).union(*map(sources_read, scaling.values()))
     context.reads |= read
     before = min((s.lineno for s in creation.leading_to(mode.node)), default=mode.node.lineno)
     module = context.plan.module

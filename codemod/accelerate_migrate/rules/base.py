@@ -59,6 +59,7 @@ class Context:
     edits: list[Edit] = field(default_factory=list)
     gone: set[ast.AST] = field(default_factory=set)  # roots of what will not be there any more
     constructor: dict[tuple[Creation, str], str] = field(default_factory=dict)  # arguments that Accelerator(...) needs
+    handlers: dict[Creation, dict[str, dict[str, str]]] = field(default_factory=dict)  # classes, and their arguments
     reads: frozenset[str] = frozenset()  # the sources of the names and attributes in these arguments
     ready: dict[Creation, int] = field(default_factory=dict)  # the line behind which the names in these are bound
     imports: dict[Creation, set[str]] = field(default_factory=dict)  # further names to import from the target package
@@ -186,13 +187,13 @@ class Context:
         """Import a name of the target package in the file that holds this node."""
         self.edit(AddImport(self.options.target.module, name, self.plan.module.root(node)))
 
-    def handle_with(self, creation: Creation, text: str, needs: str) -> None:
-        """Add one of the objects of an accelerator's ``kwargs_handlers``, made by the class ``needs``."""
-        known = self.constructor.get((creation, "kwargs_handlers"), "[]")
-        if text not in known:
-            more = f"{known[:-1]}{', ' if known != '[]' else ''}{text}]"
-            self.constructor[creation, "kwargs_handlers"] = more
-        self.imports.setdefault(creation, set()).add(needs)
+    def handle_with(self, creation: Creation, handler: str, settings: Mapping[str, str]) -> None:
+        """Give settings (their sources) to the object of class ``handler`` in an accelerator's ``kwargs_handlers``."""
+        handlers = self.handlers.setdefault(creation, {})
+        handlers.setdefault(handler, {}).update(settings)
+        made = (f"{name}({', '.join(f'{k}={v}' for k, v in given.items())})" for name, given in handlers.items())
+        self.constructor[creation, "kwargs_handlers"] = f"[{', '.join(made)}]"
+        self.imports.setdefault(creation, set()).add(handler)
 
     def construct_with(self, argument: str, text: str, needs: str, at: ast.AST | None = None) -> None:
         """Give the accelerator's creation an argument, for which the name ``needs`` is imported from its package.

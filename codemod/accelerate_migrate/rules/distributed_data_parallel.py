@@ -9,9 +9,10 @@ from accelerate_migrate.analysis.library import DATA_PARALLEL, DISTRIBUTED_DATA_
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, library_calls, library_names
 
-_TOLD = ("broadcast_buffers", "bucket_cap_mb", "find_unused_parameters", "gradient_as_bucket_view", "static_graph")
+_UNUSED = "find_unused_parameters"  # right for every model, only slower
+_TOLD = ("broadcast_buffers", "bucket_cap_mb", _UNUSED, "gradient_as_bucket_view", "static_graph")
 _FACTORIES = {f"torch.{name}" for name in ("empty", "full", "ones", "rand", "randint", "randn", "tensor", "zeros")}
-_DEFAULTS = {"broadcast_buffers": True, "bucket_cap_mb": 25, "find_unused_parameters": False}
+_DEFAULTS = {"broadcast_buffers": True, "bucket_cap_mb": 25, _UNUSED: False}
 
 
 def apply(context: Context) -> None:
@@ -20,10 +21,13 @@ def apply(context: Context) -> None:
     _inputs(context)
     if not parallel.active:
         return
-    told: dict[str, str] = {}
+    settings: list[dict[str, str]] = []
     for call, name in parallel.calls.items():
         if name in DISTRIBUTED_DATA_PARALLEL:
-            told.update(_told(call))
+            own = _told(call)
+            if any(own.get(name) != before.get(name) for before in settings for name in _TOLD if name != _UNUSED):
+                context.review(call, f"{short(call.func)} is told other than the one before: an accelerator tells all")
+            settings.append(own)
             context.migrated(call, f"{short(call.func)}: `prepare` wraps the model")
         elif name in table.WRAPPING_OPTIMIZERS:
             context.migrated(call, f"{short(call.func)}: `prepare` lets the optimizer follow")
@@ -38,16 +42,16 @@ def apply(context: Context) -> None:
         if isinstance(node, ast.Name) and node.id in parallel.renamed and isinstance(node.ctx, ast.Load):
             if context.may_change(node):
                 context.replace(node, parallel.renamed[node.id])
-    if told:
-        _hand_on(context, told)
+    told = {name: text for own in settings for name, text in sorted(own.items())}
+    for creation in context.plan.placement.creations if told else ():
+        context.handle_with(creation, "DistributedDataParallelKwargs", told)
 
 
 def _inputs(context: Context) -> None:
     """A wrapper moved what it was called with; what no prepared loader yields is moved by hand now."""
     plan = context.plan
     for call in plan.module.walk():
-        sites = plan.training.forwards(call) & plan.prepared
-        if not isinstance(call, ast.Call) or not any(plan.store.details[s].wrappers for s in sites):
+        if not isinstance(call, ast.Call) or not _calls_wrapped(context, call):
             continue
         for argument in call.args:
             if _is_made_on_cpu(context, argument) and context.has_accelerator(argument):
@@ -60,14 +64,19 @@ def _inputs(context: Context) -> None:
         stores = [n for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
         drawn = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
         for call in plan.module.walk(loop):
-            sites = plan.training.forwards(call) & plan.prepared
-            if not isinstance(call, ast.Call) or not any(plan.store.details[s].wrappers for s in sites):
+            if not isinstance(call, ast.Call) or not _calls_wrapped(context, call):
                 continue
             for argument in call.args[:1]:
                 if isinstance(argument, ast.Name) and argument.id in drawn and context.has_accelerator(argument):
                     if [n.id for n in stores].count(argument.id) == 1 and context.may_change(argument):
                         context.replace(argument, f"{{0}}.to({context.device(argument)})", argument)
                         context.review(argument, f"the wrapper moved `{argument.id}` to its device; nothing else does")
+
+
+def _calls_wrapped(context: Context, call: ast.Call) -> bool:
+    """Whether a call runs the forward of a model that a wrapper stood around."""
+    sites = context.plan.training.forwards(call) & context.plan.prepared
+    return any(context.plan.store.details[site].wrappers for site in sites)
 
 
 def _is_made_on_cpu(context: Context, node: ast.expr) -> bool:
@@ -90,20 +99,9 @@ def _told(call: ast.Call) -> dict[str, str]:
         if isinstance(setting.value, ast.Constant):
             if setting.value.value != _DEFAULTS.get(setting.arg, False):
                 found[setting.arg] = repr(setting.value.value)
-        elif setting.arg == "find_unused_parameters":
+        elif setting.arg == _UNUSED:
             found[setting.arg] = "True"
     return found
-
-
-def _hand_on(context: Context, told: dict[str, str]) -> None:
-    """Merge with what another rule asked for."""
-    for key in [key for key in context.constructor if key[1] == "kwargs_handlers"]:
-        if "find_unused_parameters" in context.constructor.pop(key):
-            told.setdefault("find_unused_parameters", "True")
-    settings = ", ".join(f"{name}={text}" for name, text in sorted(told.items()))
-    context.construct_with(
-        "kwargs_handlers", f"[DistributedDataParallelKwargs({settings})]", needs="DistributedDataParallelKwargs"
-    )
 
 
 RULE = Rule(

@@ -16,9 +16,8 @@ def apply(context: Context) -> None:
     unused = [site for site in sorted(context.plan.prepared, key=lambda s: s.line) if _has_unused_layer(context, site)]
     if not discarded and not unused:
         return
-    handler = "DistributedDataParallelKwargs"
     for creation in context.plan.placement.creations:
-        context.handle_with(creation, f"{handler}(find_unused_parameters=True)", needs=handler)
+        context.handle_with(creation, "DistributedDataParallelKwargs", {"find_unused_parameters": "True"})
     for node in discarded:
         context.migrated(node, "an output of the model is not used: parameters behind it may get no gradient")
     for site in unused:

@@ -31,6 +31,58 @@ def test_the_wrapper_goes_and_its_settings_are_handed_on() -> None:
     )
 
 
+def test_its_settings_stand_beside_those_of_the_scaler() -> None:
+    handlers = ["GradScalerKwargs(init_scale=1024.0)", "DistributedDataParallelKwargs(find_unused_parameters=True)"]
+    check_migrated(
+        IMPORTS.replace("import Accelerator", "import Accelerator, DistributedDataParallelKwargs, GradScalerKwargs"),
+        f"""
+        -dist.init_process_group("nccl")
+        -rank = dist.get_rank()
+        -model = DDP(nn.Linear(8, 3).cuda(rank), device_ids=[rank], find_unused_parameters=True)
+        -scaler = torch.cuda.amp.GradScaler(init_scale=1024.0)
+        +accelerator = Accelerator(
+        +    mixed_precision="fp16" if torch.cuda.is_available() else "no",
+        +    kwargs_handlers=[{", ".join(handlers)}],
+        +)
+        +model = nn.Linear(8, 3)
+        """,
+        REST,
+        """
+         for x, y in loader:
+             optimizer.zero_grad()
+        -    with torch.cuda.amp.autocast():
+        +    with accelerator.autocast():
+                 loss = F.cross_entropy(model(x), y)
+        -    scaler.scale(loss).backward()
+        -    scaler.step(optimizer)
+        -    scaler.update()
+        +    accelerator.backward(loss)
+        +    optimizer.step()
+        """,
+    )
+
+
+def test_wrappers_that_are_told_different_things_are_for_a_person() -> None:
+    check_migrated(
+        IMPORTS.replace("import Accelerator", "import Accelerator, DistributedDataParallelKwargs"),
+        """
+        -dist.init_process_group("nccl")
+        -one = DDP(nn.Linear(8, 3), broadcast_buffers=False)
+        -two = DDP(nn.Linear(8, 3), find_unused_parameters=True)
+        !AM420 review: told other than the one before
+        +accelerator = Accelerator(
+        +    kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)],
+        +)
+        +one = nn.Linear(8, 3)
+        +two = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(list(one.parameters()) + list(two.parameters()), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +one, two, optimizer, loader = accelerator.prepare(one, two, optimizer, loader)
+        """,
+        TRAINED.replace("model(x)", "one(x) + two(x)"),
+    )
+
+
 def test_a_name_of_its_own_for_the_wrapper_goes() -> None:
     check_migrated(
         IMPORTS,
