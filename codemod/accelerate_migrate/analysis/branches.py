@@ -6,7 +6,7 @@ import ast
 import copy
 from typing import TYPE_CHECKING
 
-from accelerate_migrate.analysis.atoms import Library, Role
+from accelerate_migrate.analysis.atoms import Role
 
 if TYPE_CHECKING:
     from accelerate_migrate.analysis.precision import Precision
@@ -58,7 +58,7 @@ def _is_elif(precision: Precision, node: ast.If) -> bool:
 
 def _is_of_precision(precision: Precision, node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
-        named = {a.name for a in precision.training.value(node.func) if isinstance(a, Library)}
+        named = precision.training.library_names(node.func)
         if named & {SCALE_LOSS, MASTER_PARAMS}:
             return True
         return isinstance(node.func, ast.Attribute) and precision.is_scaler(node.func.value)
@@ -131,7 +131,7 @@ class _Plain(ast.NodeTransformer):
         old = self.origin.get(node)
         if not isinstance(old, ast.Call):
             return False
-        return any(isinstance(a, Library) and a.name == name for a in self.precision.training.value(old.func))
+        return name in self.precision.training.library_names(old.func)
 
 
 class _Renamed(ast.NodeTransformer):

@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Iterator
 
-from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.modules import Files
 from accelerate_migrate.analysis.training import Training
 
@@ -87,12 +86,8 @@ def _is_file(name: str, files: Files) -> bool:
     return any(path == wanted or path.endswith(os.sep + wanted) for path in files.stems)
 
 
-def _library(training: Training, call: ast.Call) -> set[str]:
-    return {atom.name for atom in training.value(call.func) if isinstance(atom, Library)}
-
-
 def _seeded(training: Training, call: ast.Call) -> str | None:
-    return next((_SEEDS[name] for name in _library(training, call) if name in _SEEDS), None)
+    return next((_SEEDS[name] for name in training.library_names(call.func) if name in _SEEDS), None)
 
 
 def _is_plain(training: Training, seed: ast.Call) -> bool:
@@ -117,7 +112,7 @@ def _drawn(training: Training, call: ast.Call) -> str | None:
     name = next(_names(call.func), "")
     if not _DRAWS.match(name) or training.store.calls.get(call):  # the program's own functions are looked at themselves
         return None
-    library = _library(training, call)
+    library = training.library_names(call.func)
     if library and all(one.startswith("torch.nn") or one in _SEEDS for one in library):
         return None  # layers and their initialisation: equal everywhere once prepared
     text = ast.unparse(call.func)

@@ -6,6 +6,7 @@ import ast
 import copy
 
 from accelerate_migrate.analysis.devices import availability, negated
+from accelerate_migrate.analysis.guards import is_availability
 from accelerate_migrate.analysis.scopes import argument_for, parameters
 from accelerate_migrate.analysis.store import BUILTINS
 from accelerate_migrate.analysis.training import Training
@@ -24,9 +25,8 @@ def lifted(training: Training, node: ast.expr, scope: ast.AST) -> ast.expr | Non
 
 def is_about_device(training: Training, node: ast.expr) -> bool:
     """Whether a condition holds exactly where the script runs on CUDA: ``device.type == "cuda"`` and the like."""
-    known = availability(training.value(node))
-    if known is not None:
-        return known.exact and not known.rest
+    if availability(training.value(node)) is not None:
+        return is_availability(training, node)
     if isinstance(node, ast.Name):
         made = only_assignment(training, node)
         return made is not None and made is not node and is_about_device(training, made)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 
-from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.devices import availability, is_flag
 from accelerate_migrate.analysis.training import Training
 
@@ -19,9 +18,7 @@ def asks_for_cuda(training: Training, test: ast.expr) -> bool:
             return True
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda"):
             return True
-        if isinstance(node, ast.Call) and any(
-            isinstance(a, Library) and a.name == "torch.cuda.device_count" for a in training.value(node.func)
-        ):
+        if isinstance(node, ast.Call) and "torch.cuda.device_count" in training.library_names(node.func):
             return True
         if isinstance(node, ast.Attribute) and _NAMED.search(node.attr):
             return True

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.library import DATA_PARALLEL
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.plan import Plan
@@ -59,9 +58,7 @@ def _all(plan: Plan, modules: list[Module]) -> Iterator[LaunchFact]:
             yield LaunchFact("mixed_precision", mode.type, mode.node.lineno, "the script asks for it, where CUDA is")
     nodes = [node for module in modules for node in module.walk()]
     for node in nodes:
-        if isinstance(node, ast.Call) and any(
-            isinstance(a, Library) and a.name in DATA_PARALLEL for a in plan.value(node.func)
-        ):
+        if isinstance(node, ast.Call) and plan.training.library_names(node.func) & DATA_PARALLEL:
             yield from _data_parallel(node)
     for definition in plan.definitions:
         if plan.module.module_of(definition.statement) in modules:

@@ -60,12 +60,12 @@ def argument(call: ast.Call, index: int, name: str) -> ast.expr | None:
 
 def enabled_of_autocast(training: Training, call: ast.Call) -> ast.expr | None:
     """The argument ``enabled`` of an autocast, if it has one."""
-    return argument(call, 0 if "torch.cuda.amp.autocast" in _names(training, call) else 2, "enabled")
+    return argument(call, 0 if "torch.cuda.amp.autocast" in training.library_names(call.func) else 2, "enabled")
 
 
 def mode_of_autocast(setting: Setting, call: ast.Call, guards: Guards) -> Mode:
     """The mode of one autocast. Raises ``Unclear`` where it depends on what the accelerator's place cannot know."""
-    old = "torch.cuda.amp.autocast" in _names(setting.training, call)
+    old = "torch.cuda.amp.autocast" in setting.training.library_names(call.func)
     enabled = enabled_of_autocast(setting.training, call)
     kind = "cuda" if old else _kind(setting.training, argument(call, 0, "device_type"))
     if argument(call, 2 if old else 3, "cache_enabled") is not None:
@@ -86,7 +86,7 @@ def mode_of_autocast(setting: Setting, call: ast.Call, guards: Guards) -> Mode:
 
 def mode_of_scaler(setting: Setting, call: ast.Call, guards: Guards) -> Mode:
     """The mode of a script that scales its loss and leaves autocast to its model."""
-    old = "torch.cuda.amp.GradScaler" in _names(setting.training, call)
+    old = "torch.cuda.amp.GradScaler" in setting.training.library_names(call.func)
     enabled = argument(call, 4 if old else 5, "enabled")
     tests = [*guards, *([(enabled, True)] if enabled is not None else [])]
     conditions, _ = _conditions(setting, tests, call)
@@ -95,7 +95,7 @@ def mode_of_scaler(setting: Setting, call: ast.Call, guards: Guards) -> Mode:
 
 def scaling_arguments(setting: Setting, call: ast.Call) -> tuple[tuple[str, str], ...]:
     """What a GradScaler is told beside its defaults: names, and their sources where the accelerator is made."""
-    first = 0 if "torch.cuda.amp.GradScaler" in _names(setting.training, call) else 1
+    first = 0 if "torch.cuda.amp.GradScaler" in setting.training.library_names(call.func) else 1
     given = []
     for index, name in enumerate(_SCALING):
         one = argument(call, first + index, name)
@@ -233,10 +233,6 @@ def _kind(training: Training, device: ast.expr | None) -> str:
         return "cuda"
     spelled = training.value(device).const()
     return "cuda" if isinstance(spelled, str) and spelled.startswith("cuda") else ""
-
-
-def _names(training: Training, call: ast.Call) -> set[str]:
-    return {a.name for a in training.value(call.func) if isinstance(a, Library)}
 
 
 def _operand(node: ast.expr) -> str:

@@ -50,47 +50,25 @@ _ONLY_OF_TENSORS = frozenset(
 )
 Evaluate: TypeAlias = Callable[[ast.AST], Value]
 # Asking this of something says that it is a tensor of torch.
-_OF_TENSORS = frozenset(
-    [
-        "size",
-        "dim",
-        "view",
-        "unsqueeze",
-        "permute",
-        "contiguous",
-        "detach",
-        "new",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "new_tensor",
-        "new_empty",
-        "is_cuda",
-        "device",
-        "data",
-        "matmul",
-        "bmm",
-        "mm",
-        "expand",
-        "expand_as",
-        "masked_fill",
-        "scatter_",
-        "gather",
-        "chunk",
-        "float",
-        "long",
-        "double",
-        "half",
-        "cuda",
-        "type_as",
-        "requires_grad",
-        "requires_grad_",
-        "numel",
-        "nelement",
-        "softmax",
-        "log_softmax",
-    ]
-)
+_OF_TENSORS = _ONLY_OF_TENSORS | {
+    "bmm",
+    "chunk",
+    "data",
+    "device",
+    "dim",
+    "double",
+    "float",
+    "gather",
+    "matmul",
+    "mm",
+    "nelement",
+    "new",
+    "new_empty",
+    "requires_grad_",
+    "size",
+    "softmax",
+    "view",
+}
 
 
 def device_at_hand(module: Tree, value: Evaluate, node: ast.AST, *, trusting: bool = False) -> str | None:

@@ -35,7 +35,6 @@ class Parallel(ParallelFacts):
     gone: set[ast.stmt] = field(default_factory=set)  # statements that go whole, with all in them
     kept: dict[ast.If, str] = field(default_factory=dict)  # ifs of which only one branch stays
     lifted: dict[ast.stmt, list[ast.Assign]] = field(default_factory=dict)  # what stays of a statement that goes
-    guards: set[ast.stmt] = field(default_factory=set)  # what only the main process runs, noted by the rule about it
     overrides: set[str] = field(default_factory=set)  # functions that were to replace print
 
     def is_gone(self, node: ast.AST) -> bool:
@@ -50,10 +49,6 @@ class Parallel(ParallelFacts):
                     return True
             inside = around
         return False
-
-    def is_guarded(self, node: ast.AST) -> bool:
-        """Whether only the main process runs a node."""
-        return any(around in self.guards for around in (node, *self.training.module.ancestors(node)))
 
     # ---- statements
 
@@ -112,7 +107,7 @@ class Parallel(ParallelFacts):
     def _sets_up_elsewhere(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):
             return False
-        return any(isinstance(a, Library) and a.name in table.STARTING | table.ENDING for a in self.value(node.func))
+        return not self.training.library_names(node.func).isdisjoint(table.STARTING | table.ENDING)
 
     def _assignment_goes(self, statement: ast.Assign, target: ast.expr) -> bool:
         made = statement.value

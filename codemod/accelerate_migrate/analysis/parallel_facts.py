@@ -8,7 +8,7 @@ from functools import cached_property
 
 from accelerate_migrate.analysis import parallel_library as table
 from accelerate_migrate.analysis import processes
-from accelerate_migrate.analysis.atoms import Library, Process, Share
+from accelerate_migrate.analysis.atoms import Process, Share
 from accelerate_migrate.analysis.library import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Value, value
@@ -161,9 +161,7 @@ class ParallelFacts:
         """What ``… = DDP(model.cuda(), …)`` wraps, ``None`` where it does not or does more."""
         made, wrapped = statement.value, False
         while isinstance(made, ast.Call):
-            name = self.calls.get(made) or next(
-                (a.name for a in self.value(made.func) if isinstance(a, Library) and a.name in DATA_PARALLEL), None
-            )
+            name = self.calls.get(made) or next(iter(self.training.library_names(made.func) & DATA_PARALLEL), None)
             if name in DISTRIBUTED_DATA_PARALLEL | DATA_PARALLEL | table.WRAPPING_OPTIMIZERS:
                 made, wrapped = (made.args[0] if made.args else made.keywords[0].value), True
             elif isinstance(made.func, ast.Attribute) and made.func.attr in ("cuda", "to"):
@@ -193,5 +191,5 @@ class ParallelFacts:
             return True
         if isinstance(call.func, ast.Attribute) and call.func.attr in _PURE_METHODS:
             return self.is_pure(call.func.value)
-        names = [a.name for a in self.value(call.func) if isinstance(a, Library)]
+        names = self.training.library_names(call.func)
         return bool(names) and all(n in table.ASKING or n.startswith(_PURE_LIBRARIES) for n in names)

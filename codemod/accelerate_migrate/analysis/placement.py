@@ -208,8 +208,7 @@ class Placement:
         """Whether a call still reaches the function itself: its decorators are those of torch that hand all on."""
         for decorator in function.decorator_list:
             called = decorator.func if isinstance(decorator, ast.Call) else decorator
-            named = list(self.training.value(called))
-            if not named or not all(isinstance(a, Library) and a.name in HANDING_ON for a in named):
+            if not self.training.value(called).only(Library) or not self.training.library_names(called) <= HANDING_ON:
                 return False
         return True
 

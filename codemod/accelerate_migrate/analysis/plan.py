@@ -22,6 +22,7 @@ from accelerate_migrate.analysis.parallel import Parallel, find_parallel
 from accelerate_migrate.analysis.phases import split_by_phase
 from accelerate_migrate.analysis.placement import Placement
 from accelerate_migrate.analysis.precision import Precision, find_precision
+from accelerate_migrate.analysis.scopes import binding_scope
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
@@ -93,9 +94,7 @@ class Plan:
         named = next((n for n in ast.walk(node) if isinstance(n, ast.Name) and site in self.value(n).sites()), None)
         if named is None or group.made is not None:
             return False
-        scope: ast.AST = self.module.function(named)
-        while not isinstance(scope, ast.Module) and named.id not in self.store.scope_names(scope).bound:  # type: ignore[arg-type]
-            scope = self.module.function(scope)
+        scope = binding_scope(self.module, self.store, named)
         return scope is not group.scope and bool(self.training.leading_to(group.anchor, scope))
 
     def _runs_behind(self, group: Group, node: ast.AST, seen: set[ast.AST]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from accelerate_migrate.analysis import library
-from accelerate_migrate.analysis.atoms import ClassRef, Const, Library, Role, Site
+from accelerate_migrate.analysis.atoms import ClassRef, Const, Role, Site
 from accelerate_migrate.analysis.branches import collapsible
 from accelerate_migrate.analysis.modes import (
     Mode,
@@ -131,13 +131,13 @@ def find_precision(training: Training, placement: Placement) -> Precision:
 def _library_calls(training: Training) -> Iterator[tuple[ast.Call, frozenset[str]]]:
     for node in training.module.walk():
         if isinstance(node, ast.Call):
-            yield node, frozenset(a.name for a in training.value(node.func) if isinstance(a, Library))
+            yield node, training.library_names(node.func)
 
 
 def _check_decorators(found: Precision, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
     """``@autocast`` without a call; with one it is a call like others."""
     for decorator in function.decorator_list:
-        named = {a.name for a in found.training.value(decorator) if isinstance(a, Library)}
+        named = found.training.library_names(decorator)
         if named & library.AUTOCASTS and not in_model(found.training, decorator):
             raise Unclear("autocast decorates a function here; put a `with` around what it is for", decorator)
 

@@ -10,7 +10,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from accelerate_migrate.analysis.atoms import Library, Site
+from accelerate_migrate.analysis.atoms import Site
 from accelerate_migrate.analysis.training import Training
 
 _CUTS = ("detach", "item", "numpy", "tolist", "detach_")
@@ -64,10 +64,9 @@ class _Function:
         return any(
             isinstance(around, (ast.With, ast.AsyncWith))
             and any(
-                isinstance(atom, Library) and atom.name in _NO_GRADIENT
+                not self.training.library_names(item.context_expr.func).isdisjoint(_NO_GRADIENT)
                 for item in around.items
                 if isinstance(item.context_expr, ast.Call)
-                for atom in self.training.value(item.context_expr.func)
             )
             for around in self.module.ancestors(node)
         )

@@ -85,6 +85,10 @@ class Training:
         """What an expression may be."""
         return self.store.values.get(node, BOTTOM)
 
+    def library_names(self, node: ast.AST) -> frozenset[str]:
+        """The qualified library names that an expression may be."""
+        return frozenset(atom.name for atom in self.value(node).of(Library))
+
     def is_backward(self, owner: Value) -> bool:
         """Whether ``owner.backward()`` starts the gradient of a loss: a tensor, or nothing that says otherwise."""
         if owner.of(Tensor):
@@ -198,6 +202,13 @@ class Training:
         """Whether a node stands in a loader's loop that trains."""
         looping = [loop.node for loop in self.loops if loop.trains]
         return any(around in looping for around in self.module.ancestors(node))
+
+    def unscaled(self, loss: ast.expr) -> ast.expr:
+        """The loss of ``scaler.scale(loss)``; any other as it is."""
+        if isinstance(loss, ast.Call) and isinstance(loss.func, ast.Attribute) and loss.func.attr == "scale":
+            if loss.args and self.value(loss.func.value).sites(Role.SCALER):
+                return loss.args[0]
+        return loss
 
     def receiver(self, call: ast.Call) -> Value:
         """What the method of a method call is called on.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from accelerate_migrate.analysis.atoms import Library, Role, Site
+from accelerate_migrate.analysis.atoms import Role, Site
 from accelerate_migrate.analysis.library import CLIPPERS
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.windows import (
@@ -155,7 +155,7 @@ def _sort_boundary(training: Training, whole: WholeWindow) -> bool:
             return False
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         owner = training.receiver(call) if isinstance(call.func, ast.Attribute) else training.value(call.func)
-        names = {a.name for a in training.value(call.func) if isinstance(a, Library)}
+        names = training.library_names(call.func)
         if steps_of(training, call):
             stepped += 1
         elif method == "zero_grad" and owner.only_role(Role.OPTIMIZER):

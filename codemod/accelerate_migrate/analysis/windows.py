@@ -59,11 +59,7 @@ def steps_of(training: Training, node: ast.AST) -> list[ast.Call]:
 def accumulated_loss(training: Training, call: ast.Call) -> ast.expr:
     """The loss of a backward call; that of ``scaler.scale(loss).backward()`` is ``loss``."""
     assert isinstance(call.func, ast.Attribute)
-    loss = call.func.value
-    scaled = isinstance(loss, ast.Call) and isinstance(loss.func, ast.Attribute) and loss.func.attr == "scale"
-    if isinstance(loss, ast.Call) and scaled and loss.args and training.receiver(loss).sites(Role.SCALER):
-        return loss.args[0]
-    return loss
+    return training.unscaled(call.func.value)
 
 
 # ---- the two shapes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.atoms import Number, Reduction, Role, Tensor
+from accelerate_migrate.analysis.atoms import Number, Reduction, Tensor
 from accelerate_migrate.analysis.reuse import repeated_backwards
 from accelerate_migrate.rules.base import Context, Rule, short
 
@@ -28,7 +28,7 @@ def apply(context: Context) -> None:
 def _rewrite(context: Context, call: ast.Call) -> None:
     assert isinstance(call.func, ast.Attribute)
     loss = call.func.value
-    said = short(_unscaled(context, loss))
+    said = short(context.plan.training.unscaled(loss))
     accelerator = context.accelerator(call)
     holes: list[ast.expr] = [loss]
     arguments = ["{0}"]
@@ -52,14 +52,6 @@ def _rewrite(context: Context, call: ast.Call) -> None:
         arguments.append(f"{name}={{{len(holes)}}}" if name else f"**{{{len(holes)}}}")
         holes.append(value)
     context.replace(call, f"{accelerator}.backward({', '.join(arguments)})", *holes)
-
-
-def _unscaled(context: Context, loss: ast.expr) -> ast.expr:
-    """The loss of ``scaler.scale(loss)``, from which another rule takes the scaler."""
-    if isinstance(loss, ast.Call) and isinstance(loss.func, ast.Attribute) and loss.func.attr == "scale" and loss.args:
-        if context.plan.value(loss.func.value).sites(Role.SCALER):
-            return loss.args[0]
-    return loss
 
 
 def _name_repeated(context: Context) -> None:

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.library import AVAILABLE
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.nearby import device_at_hand, device_of_parameters
@@ -58,6 +57,7 @@ class Context:
     skipped_lines: Mapping[Module, frozenset[int]] = field(default_factory=dict)
     edits: list[Edit] = field(default_factory=list)
     gone: set[ast.AST] = field(default_factory=set)  # roots of what will not be there any more
+    guards: set[ast.stmt] = field(default_factory=set)  # the script's own: what they hold, the main process runs alone
     constructor: dict[tuple[Creation, str], str] = field(default_factory=dict)  # arguments that Accelerator(...) needs
     handlers: dict[Creation, dict[str, dict[str, str]]] = field(default_factory=dict)  # classes, and their arguments
     reads: frozenset[str] = frozenset()  # the sources of the names and attributes in these arguments
@@ -82,6 +82,10 @@ class Context:
     def is_gone(self, node: ast.AST) -> bool:
         """Whether a node will not be there any more, by what rules asked for so far."""
         return node in self.gone or any(a in self.gone for a in self.plan.module.ancestors(node))
+
+    def in_own_guard(self, node: ast.AST) -> bool:
+        """Whether a guard of the script's own lets the main process alone run a node."""
+        return any(around in self.guards for around in (node, *self.plan.module.ancestors(node)))
 
     def may_change(self, node: ast.AST) -> bool:
         """Whether a rule may act on this node: it stays, and no comment says to skip its lines."""
@@ -174,12 +178,12 @@ class Context:
 
     def asks_only(self, call: ast.Call) -> bool:
         """Whether a call is known to only ask: ``torch.cuda.is_available()``, ``len(ids)``."""
-        names = {a.name for a in self.plan.value(call.func) if isinstance(a, Library)}
+        names = self.plan.training.library_names(call.func)
         return bool(names) and names <= _ASKING
 
     def guard(self, statement: ast.stmt) -> None:
         """Let only the main process run a statement."""
-        if self.plan.parallel.is_guarded(statement):
+        if self.in_own_guard(statement):
             return
         self.edit(Wrap((statement,), f"if {self.accelerator(statement)}.is_main_process:"))
 

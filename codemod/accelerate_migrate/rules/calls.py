@@ -5,16 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from accelerate_migrate.analysis.atoms import Library
+from accelerate_migrate.analysis.library import LOGGING_METHODS
 from accelerate_migrate.analysis.plan import Plan
 from accelerate_migrate.rules.base import Context
 
+_SAYING = LOGGING_METHODS | {"print", "write"}
 _CLIP_ARGUMENTS = {"parameters", "max_norm", "norm_type", "clip_value"}
 
 
 def library_names(plan: Plan, node: ast.expr) -> frozenset[str]:
     """The qualified library names that an expression may be."""
-    return frozenset(a.name for a in plan.value(node) if isinstance(a, Library))
+    return plan.training.library_names(node)
 
 
 def library_calls(plan: Plan) -> Iterator[tuple[ast.Call, frozenset[str]]]:
@@ -39,6 +40,11 @@ def method_calls(plan: Plan, *names: str) -> Iterator[tuple[ast.Call, ast.Attrib
     for node in plan.module.walk():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
             yield node, node.func
+
+
+def only_says(node: ast.expr) -> bool:
+    """Whether an expression prints or logs, and does nothing else."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func).rsplit(".", 1)[-1] in _SAYING
 
 
 def keyword(call: ast.Call, name: str) -> ast.keyword | None:

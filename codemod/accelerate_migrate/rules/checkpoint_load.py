@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from accelerate_migrate.analysis.atoms import Library, Loaded, Role, Site
+from accelerate_migrate.analysis.atoms import Loaded, Role, Site
 from accelerate_migrate.analysis.library import DATA_PARALLEL
 from accelerate_migrate.edits import AddArgument, Insert
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import keyword, library_calls, method_calls, without_module
+from accelerate_migrate.rules.calls import keyword, library_calls, library_names, method_calls, without_module
 
 
 def apply(context: Context) -> None:
@@ -109,7 +109,7 @@ def _is_unwrapped(context: Context, models: Iterable[Site]) -> bool:
     return bool(wrappers) and all(
         found
         and all(context.may_change(one) for one in found)
-        and {a.name for one in found for a in context.plan.value(one.func) if isinstance(a, Library)} <= DATA_PARALLEL
+        and all(library_names(context.plan, one.func) <= DATA_PARALLEL for one in found)
         for found in wrappers
     )
 
@@ -132,7 +132,7 @@ def _wrapper(context: Context, call: ast.Call, model: ast.expr, sites: Iterable[
         for wrapper in sorted(plan.store.details[site].wrappers, key=lambda node: node.lineno):
             here = wrapper in plan.module.walk(function)
             if wrapper.lineno <= call.lineno or not here:
-                named = {a.name for a in plan.value(wrapper.func) if isinstance(a, Library)}
+                named = library_names(plan, wrapper.func)
                 return next((name.rsplit(".", 1)[-1] for name in sorted(named)), "a wrapper")
     return None
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from accelerate_migrate.analysis.atoms import Library
 from accelerate_migrate.analysis.guards import runs_with_cuda_only
 from accelerate_migrate.analysis.library import HARMLESS_CUDA, is_understood_precision
 from accelerate_migrate.analysis.tensor_types import torch_name
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.edits import Unwrap, Wrap
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import library_calls, own_statement
+from accelerate_migrate.rules.calls import library_calls, only_says, own_statement
 
 # What is measured or waited for on CUDA alone: elsewhere there is nothing to do.
 _CUDA_ALONE = frozenset(
@@ -39,7 +38,6 @@ _CUDA_ALONE = frozenset(
         "profiler.stop",
     ]
 )
-_SAYS = ("print", "info", "debug", "warning", "log", "write")
 
 
 def apply(context: Context) -> None:
@@ -78,7 +76,7 @@ def _ask_first(context: Context, call: ast.Call, names: frozenset[str], wrapped:
     statement = context.plan.module.statement(call)
     if statement in wrapped:
         return
-    shown = isinstance(statement, ast.Expr) and (statement.value is call or _only_says(statement.value))
+    shown = isinstance(statement, ast.Expr) and (statement.value is call or only_says(statement.value))
     torch = torch_name(context.plan.module, call)
     if not shown or not names <= _CUDA_ALONE or (torch is None and not context.has_accelerator(call)):
         context.manual(call, f"{short(call)} needs CUDA; left as it is")
@@ -90,15 +88,11 @@ def _ask_first(context: Context, call: ast.Call, names: frozenset[str], wrapped:
     context.migrated(call, f"{short(call)} needs CUDA, and is left out without it")
 
 
-def _only_says(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func).rsplit(".", 1)[-1] in _SAYS
-
-
 def remaining(training: Training) -> Iterator[tuple[ast.AST, str]]:
     """What a migrated file still holds that needs CUDA, and why: a person has not acted on it yet."""
     for node in training.module.walk():
         if isinstance(node, ast.Call) and not runs_with_cuda_only(training, node):
-            names = {a.name for a in training.value(node.func) if isinstance(a, Library)}
+            names = training.library_names(node.func)
             moves = isinstance(node.func, ast.Attribute) and node.func.attr == "cuda"
             if moves or (names and _is_of_cuda(names) and not names <= HARMLESS_CUDA):
                 yield node, f"{short(node)} needs CUDA"

@@ -6,10 +6,9 @@ import ast
 
 from accelerate_migrate.analysis.guards import is_availability
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import library_names
+from accelerate_migrate.rules.calls import library_names, only_says
 
 _EXITS = frozenset({"sys.exit", "os._exit", "builtins.exit", "builtins.quit"})
-_SAYS = ("print", "info", "warning", "warn", "error", "critical", "debug", "log")
 
 
 def apply(context: Context) -> None:
@@ -34,7 +33,7 @@ def _refuses(context: Context, node: ast.If) -> bool:
     if not is_availability(context.plan.training, test.operand):
         return False
     *before, last = node.body
-    return _leaves(context, last) and all(_only_says(statement) for statement in before)
+    return _leaves(context, last) and all(isinstance(s, ast.Expr) and only_says(s.value) for s in before)
 
 
 def _leaves(context: Context, statement: ast.stmt) -> bool:
@@ -42,11 +41,6 @@ def _leaves(context: Context, statement: ast.stmt) -> bool:
         return True
     call = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(call, ast.Call) and bool(library_names(context.plan, call.func) & _EXITS)
-
-
-def _only_says(statement: ast.stmt) -> bool:
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and ast.unparse(call.func).rsplit(".", 1)[-1] in _SAYS
 
 
 RULE = Rule(

@@ -222,7 +222,7 @@ def _spelled_out(context: Context, node: ast.expr) -> bool:
         return False
     if isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_device"):
         return True
-    named = [a.name for a in context.plan.value(parent.func) if isinstance(a, Library)]
+    named = library_names(context.plan, parent.func)
     return "torch.load" in named
 
 

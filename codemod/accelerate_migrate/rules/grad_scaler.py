@@ -9,7 +9,7 @@ from itertools import pairwise
 from accelerate_migrate.analysis.atoms import Role
 from accelerate_migrate.analysis.library import CLIPPERS
 from accelerate_migrate.analysis.placement import escapes
-from accelerate_migrate.analysis.scopes import argument_for, parameters
+from accelerate_migrate.analysis.scopes import argument_for, assigned_targets, parameters
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.edits import RemoveArgument, RemoveParameter, Wrap
 from accelerate_migrate.findings import Target
@@ -292,14 +292,10 @@ _METHODS = {
 def _drop(context: Context, node: ast.expr) -> None:
     """Delete ``scaler = GradScaler()``, and an ``if`` that did nothing else."""
     statement = context.plan.module.statement(node)
-    if not (isinstance(statement, (ast.Assign, ast.AnnAssign)) and _targets(statement) == [node]):
+    if not (isinstance(statement, (ast.Assign, ast.AnnAssign)) and assigned_targets(statement) == [node]):
         raise Unclear("the GradScaler is assigned together with something else", node)
     context.migrated(statement, f"`{short(node)}`: the accelerator has a scaler of its own")
     context.delete_emptying(statement)
-
-
-def _targets(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
-    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
 
 
 def _drop_parameters(context: Context, passed: list[ast.expr]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.accumulation import is_divided_by_samples, is_sample_count
-from accelerate_migrate.analysis.atoms import Library, Number, Reduction, Tensor
+from accelerate_migrate.analysis.atoms import Number, Reduction, Tensor
 from accelerate_migrate.analysis.scopes import assigned_targets
 from accelerate_migrate.analysis.training import LoaderLoop
 from accelerate_migrate.rules.base import Context, Rule
@@ -239,7 +239,7 @@ def _is_decision(context: Context, node: ast.AST) -> bool:
     """Whether a node compares what it mentions, or lets a scheduler go by it."""
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.Compare)
-    names = {a.name for a in context.plan.value(node.func) if isinstance(a, Library)}
+    names = library_names(context.plan, node.func)
     return node in context.plan.training.scheduler_steps or bool(names & {"builtins.min", "builtins.max"})
 
 

@@ -29,7 +29,7 @@ def write_once(context: Context, call: ast.Call) -> bool:
 
 def is_guarded(context: Context, node: ast.AST) -> bool:
     """Whether a rule puts a guard around this node already, or the script had one."""
-    if context.plan.parallel.is_guarded(node):
+    if context.in_own_guard(node):
         return True
     around = {node, *context.plan.module.ancestors(node)}
     guards = (e for e in context.edits if isinstance(e, Wrap) and "is_main_process" in e.header)

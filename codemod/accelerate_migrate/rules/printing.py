@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.atoms import FunctionRef, Library
+from accelerate_migrate.analysis.atoms import FunctionRef
 from accelerate_migrate.analysis.library import PROGRESS_BARS
 from accelerate_migrate.edits import AddArgument
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import keyword, library_calls, own_statement
+from accelerate_migrate.rules.calls import keyword, library_calls, library_names, own_statement
 from accelerate_migrate.rules.once import is_guarded
 
 _LINE_WRITERS = frozenset({"sys.stdout.write", "tqdm.tqdm.write", "click.echo", "pprint.pprint"})
@@ -20,7 +20,7 @@ def apply(context: Context) -> None:
     for call, names in library_calls(context.plan):
         if not context.may_change(call):
             continue
-        if names == {"builtins.print"} and not context.plan.parallel.is_guarded(call):
+        if names == {"builtins.print"} and not context.in_own_guard(call):
             _print(context, call, guarded)
         elif names <= _LINE_WRITERS and context.has_accelerator(call):
             _write_once(context, call)
@@ -111,7 +111,7 @@ def _prints(context: Context, function: ast.AST) -> bool:
         if isinstance(node, ast.Call):
             if ast.unparse(node.func) in ("print", "sys.stdout.write"):
                 return True
-            if "builtins.print" in {a.name for a in context.plan.value(node.func) if isinstance(a, Library)}:
+            if "builtins.print" in library_names(context.plan, node.func):
                 return True
     return False
 

@@ -43,7 +43,6 @@ def _is_for_each_machine(context: Context, test: ast.BoolOp) -> bool:
 
 
 def _guard(context: Context, node: ast.If, test: ast.expr) -> None:
-    plan = context.plan
     collective = [s for s in node.body if _is_collective(context, s)]
     if not collective or node.orelse:
         if not context.has_accelerator(node):
@@ -51,7 +50,7 @@ def _guard(context: Context, node: ast.If, test: ast.expr) -> None:
         text = asked(context.accelerator(node), Share.MAIN)
         context.replace(test, text)
         context.gone.add(test)
-        plan.parallel.guards.add(node)
+        context.guards.add(node)
         context.migrated(node.test, f"{short(test)} -> {text}")
         return
     if not context.has_accelerator(node):
@@ -81,7 +80,7 @@ def _guard_rest(context: Context, block: list[ast.stmt], header: str) -> None:
                 _guard_rest(context, statement.orelse, header)
         elif not _is_needed(context, statement) and not context.is_gone(statement):
             context.edit(Wrap((statement,), header))
-            context.plan.parallel.guards.add(statement)
+            context.guards.add(statement)
 
 
 def _review_decisions(context: Context, node: ast.If) -> None:

@@ -95,7 +95,7 @@ def _runs(context: Context) -> None:
     """``wandb.init`` makes a run that records nothing on the other processes; where it can't, each call is guarded."""
     calls = [(c, names) for c, names in library_calls(context.plan) if context.may_change(c)]
     starts = [c for c, names in calls if names == {"wandb.init"}]
-    if starts and all(context.plan.parallel.is_guarded(c) for c in starts):
+    if starts and all(context.in_own_guard(c) for c in starts):
         starts = []  # the script has the main process alone start it, and guards the rest by itself
     if starts and all(context.has_accelerator(c) and not any(k.arg is None for k in c.keywords) for c in starts):
         for call in starts:
