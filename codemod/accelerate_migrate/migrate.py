@@ -153,10 +153,7 @@ class _Component:
                 self._settle(codes.failed(script.path, script.data, codes.INTERNAL, message))
             else:
                 told = f"it trains together with {os.path.basename(at.path)}, on which the tool failed"
-                where = unsupported.refusal(member, Unclear(told))
-                self._settle(
-                    FileResult(script.path, Status.REFUSED, script.data, findings=(where,), encoding=_encoding(script))
-                )
+                self._settle(_refused(script, member, Unclear(told)))
 
     def _refuse(self, unit: Unit, module: Module | None, unclear: Unclear, scripts: Mapping[Module, Script]) -> None:
         named = module if module in scripts and module in unit.modules else None
@@ -165,13 +162,10 @@ class _Component:
             if script is None:
                 continue
             if named is None or member is named:
-                where = unsupported.refusal(member, unclear)
+                self._settle(_refused(script, member, unclear))
             else:
                 told = f"it trains together with {os.path.basename(named.path)}: {unclear.message}"
-                where = unsupported.refusal(member, Unclear(told))
-            self._settle(
-                FileResult(script.path, Status.REFUSED, script.data, findings=(where,), encoding=_encoding(script))
-            )
+                self._settle(_refused(script, member, Unclear(told)))
 
     def _change(
         self,
@@ -239,6 +233,11 @@ _TOO_DEEP = "The code is nested too deeply to be analysed."
 
 def _unchanged(script: Script, findings: Sequence[Finding] = ()) -> FileResult:
     return FileResult(script.path, Status.UNCHANGED, script.data, findings=tuple(findings), encoding=_encoding(script))
+
+
+def _refused(script: Script, module: Module, unclear: Unclear) -> FileResult:
+    why = (unsupported.refusal(module, unclear),)
+    return FileResult(script.path, Status.REFUSED, script.data, findings=why, encoding=_encoding(script))
 
 
 def _encoding(script: Script) -> str:

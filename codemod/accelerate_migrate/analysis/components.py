@@ -26,7 +26,8 @@ def components(sources: Mapping[str, bytes], seeds: Sequence[str]) -> list[list[
 
     Of a group of more than ``MAX_FILES`` files each seed stands alone.
     """
-    imports = {path: _imported(path, data, sources) for path, data in sources.items()}
+    beside: dict[str, bytes] = {}
+    imports = {path: _imported(path, data, sources, beside) for path, data in sources.items()}
     importers: dict[str, set[str]] = {path: set() for path in sources}
     for path, found in imports.items():
         for other in found:
@@ -52,8 +53,11 @@ def components(sources: Mapping[str, bytes], seeds: Sequence[str]) -> list[list[
     return result
 
 
-def _imported(path: str, data: bytes, sources: Mapping[str, bytes]) -> set[str]:
-    """The scripts that a file imports, those behind files on disk that are no scripts of the program included."""
+def _imported(path: str, data: bytes, sources: Mapping[str, bytes], beside: dict[str, bytes]) -> set[str]:
+    """The scripts that a file imports, those behind files on disk that are no scripts of the program included.
+
+    ``beside`` keeps what was read of these.
+    """
     found: set[str] = set()
     seen: set[str] = set()
     queue = [(path, data)]
@@ -68,12 +72,18 @@ def _imported(path: str, data: bytes, sources: Mapping[str, bytes]) -> set[str]:
                     seen.add(candidate)
                     found.add(candidate)
                     break
-                if os.path.isfile(candidate) and os.path.getsize(candidate) <= MAX_NEIGHBOUR_BYTES:
+                if candidate in beside or _is_neighbour(candidate):
                     seen.add(candidate)
-                    with open(candidate, "rb") as stream:
-                        queue.append((candidate, stream.read()))
+                    if candidate not in beside:
+                        with open(candidate, "rb") as stream:
+                            beside[candidate] = stream.read()
+                    queue.append((candidate, beside[candidate]))
                     break
     return found - {path}
+
+
+def _is_neighbour(path: str) -> bool:
+    return os.path.isfile(path) and os.path.getsize(path) <= MAX_NEIGHBOUR_BYTES
 
 
 def _imports(data: bytes) -> Iterator[tuple[str, int]]:

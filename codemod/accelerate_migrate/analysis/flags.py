@@ -7,7 +7,7 @@ import copy
 
 from accelerate_migrate.analysis.devices import availability, negated
 from accelerate_migrate.analysis.guards import is_availability
-from accelerate_migrate.analysis.scopes import argument_for, parameters
+from accelerate_migrate.analysis.scopes import argument_for, default_for, parameters
 from accelerate_migrate.analysis.store import BUILTINS
 from accelerate_migrate.analysis.training import Training
 
@@ -117,7 +117,7 @@ class _Lifting:
         found: dict[str, ast.expr] = {}
         calls = self.training.store.callers.get(function, set())
         for call in calls:
-            given = argument_for(call, function, name) or _default(function, name)
+            given = argument_for(call, function, name) or default_for(function, name)
             one = self.expression(given, steps - 1) if given is not None else None
             if one is None:
                 return None
@@ -134,16 +134,6 @@ class _Substitution(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         return self.replaced.get(ast.unparse(node)) or self.generic_visit(node)
-
-
-def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
-    spec = function.args
-    named = [*spec.posonlyargs, *spec.args]
-    pairs = [
-        *zip(reversed(named), reversed(spec.defaults), strict=False),
-        *zip(spec.kwonlyargs, spec.kw_defaults, strict=True),
-    ]
-    return next((default for argument, default in pairs if argument.arg == name), None)
 
 
 def _only_assignment(training: Training, name: str, function: ast.AST) -> ast.expr | None:

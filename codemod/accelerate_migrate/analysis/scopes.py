@@ -85,6 +85,17 @@ def argument_for(call: ast.Call, function: ast.AST, name: str) -> ast.expr | Non
     return None
 
 
+def default_for(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
+    """The default of this parameter of a function, or ``None``."""
+    spec = function.args
+    named = [*spec.posonlyargs, *spec.args]
+    pairs = [
+        *zip(reversed(named), reversed(spec.defaults), strict=False),
+        *zip(spec.kwonlyargs, spec.kw_defaults, strict=True),
+    ]
+    return next((default for argument, default in pairs if argument.arg == name), None)
+
+
 def passes_self(call: ast.Call) -> bool:
     """Whether this is ``Base.__init__(self, ...)``."""
     return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from accelerate_migrate.analysis.scopes import argument_for, default_for
 from accelerate_migrate.analysis.training import Training
 
 
@@ -54,17 +55,10 @@ def _passed(training: Training, node: ast.expr, root: ast.Name, function: ast.AS
     """The same for a parameter: its one caller's argument, or its constant default."""
     assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
     calls = training.store.callers.get(function, set())
-    named = [*function.args.posonlyargs, *function.args.args]
-    index = next((i for i, a in enumerate(named) if a.arg == root.id), None)
-    if index is None or len(calls) != 1 or _bound_at(training, node, root, function) != []:
+    if len(calls) != 1 or _bound_at(training, node, root, function) != []:
         return None
     (call,) = calls
-    given = next((k.value for k in call.keywords if k.arg == root.id), None)
-    if given is None and index < len(call.args) and not any(isinstance(a, ast.Starred) for a in call.args):
-        given = call.args[index]
-    defaults = [None] * (len(named) - len(function.args.defaults)) + list(function.args.defaults)
-    if given is None:
-        given = defaults[index]
+    given = argument_for(call, function, root.id) or default_for(function, root.id)
     if not isinstance(given, (ast.Name, ast.Attribute, ast.Constant)):
         return None
     found = spelled_in(training, given, call, scope)

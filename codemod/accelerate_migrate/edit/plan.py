@@ -24,6 +24,7 @@ from ..edits import (
     ReplaceStatement,
     Unwrap,
     Wrap,
+    place_of,
 )
 
 CallEdit: TypeAlias = AddArgument | RemoveArgument | RenameKeyword
@@ -127,15 +128,9 @@ class Plan:
 
 def target(edit: NodeEdit) -> ast.AST:
     """The node that an edit names."""
-    if isinstance(edit, Replace | ReplaceStatement | Delete | Unwrap):
-        return edit.node
-    if isinstance(edit, Insert):
-        return edit.anchor
-    if isinstance(edit, Wrap):
-        return edit.statements[0]
-    if isinstance(edit, AddParameter | RenameParameter | RemoveParameter):
-        return edit.function
-    return edit.call
+    place = place_of(edit)
+    assert place is not None, "only an import may leave open where it goes"
+    return place
 
 
 def describe(edit: Edit) -> str:

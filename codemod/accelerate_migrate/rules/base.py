@@ -58,6 +58,7 @@ class Context:
     edits: list[Edit] = field(default_factory=list)
     gone: set[ast.AST] = field(default_factory=set)  # roots of what will not be there any more
     guards: set[ast.stmt] = field(default_factory=set)  # the script's own: what they hold, the main process runs alone
+    unscaling: set[ast.Call] = field(default_factory=set)  # clipping that takes the loss scale out of gradients first
     constructor: dict[tuple[Creation, str], str] = field(default_factory=dict)  # arguments that Accelerator(...) needs
     handlers: dict[Creation, dict[str, dict[str, str]]] = field(default_factory=dict)  # classes, and their arguments
     reads: frozenset[str] = frozenset()  # the sources of the names and attributes in these arguments

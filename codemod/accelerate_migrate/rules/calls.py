@@ -7,10 +7,8 @@ from collections.abc import Iterator
 
 from accelerate_migrate.analysis.library import LOGGING_METHODS
 from accelerate_migrate.analysis.plan import Plan
-from accelerate_migrate.rules.base import Context
 
 _SAYING = LOGGING_METHODS | {"print", "write"}
-_CLIP_ARGUMENTS = {"parameters", "max_norm", "norm_type", "clip_value"}
 
 
 def library_names(plan: Plan, node: ast.expr) -> frozenset[str]:
@@ -25,14 +23,6 @@ def library_calls(plan: Plan) -> Iterator[tuple[ast.Call, frozenset[str]]]:
             names = library_names(plan, node.func)
             if names:
                 yield node, names
-
-
-def clips_through_accelerator(context: Context, call: ast.Call) -> bool:
-    """Whether a ``torch.nn.utils.clip_grad_*`` call has a counterpart, and is to be rewritten to it."""
-    extra = [k.arg for k in call.keywords if k.arg not in _CLIP_ARGUMENTS]
-    ignored = any("AM160".startswith(code) for code in context.options.ignore)
-    selected = not context.options.select or any("AM160".startswith(code) for code in context.options.select)
-    return not extra and not ignored and selected and context.may_change(call) and context.has_accelerator(call)
 
 
 def method_calls(plan: Plan, *names: str) -> Iterator[tuple[ast.Call, ast.Attribute]]:
@@ -50,6 +40,15 @@ def only_says(node: ast.expr) -> bool:
 def keyword(call: ast.Call, name: str) -> ast.keyword | None:
     """A call's keyword argument of this name."""
     return next((k for k in call.keywords if k.arg == name), None)
+
+
+def opening_mode(call: ast.Call, name: str, position: int | None) -> str:
+    """The mode in which a call opens a file, where it is written down; else nothing."""
+    named = keyword(call, name)
+    mode = named.value if named is not None else None
+    if mode is None and position is not None and len(call.args) > position:
+        mode = call.args[position]
+    return mode.value if isinstance(mode, ast.Constant) and isinstance(mode.value, str) else ""
 
 
 def own_statement(plan: Plan, call: ast.Call) -> ast.Expr | None:

@@ -24,6 +24,7 @@ def apply(context: Context) -> None:
         method = f"{context.accelerator(call)}.{CLIPPERS[next(iter(names))]}"
         context.migrated(call, f"{short(call.func)} -> {method}")
         context.replace(call.func, method)
+        context.unscaling.add(call)
 
 
 RULE = Rule(
@@ -36,5 +37,5 @@ RULE = Rule(
     after="accelerator.clip_grad_norm_(model.parameters(), 1.0)",
     safety="Exact. A call with `error_if_nonfinite` or `foreach` is left and named.",
     apply=apply,
-    order=40,
+    order=12,
 )

@@ -14,7 +14,7 @@ from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.edits import RemoveArgument, RemoveParameter, Wrap
 from accelerate_migrate.findings import Target
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import clips_through_accelerator, library_calls, method_calls, own_statement
+from accelerate_migrate.rules.calls import library_calls, method_calls, own_statement
 
 _SKIPPED = {(ast.Gt, True): "", (ast.Lt, False): "", (ast.LtE, True): "not ", (ast.GtE, False): "not "}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -164,7 +164,7 @@ def _clipped_after(context: Context, call: ast.Call) -> bool:
         if names <= set(CLIPPERS)
         and (clip in reached or (module.function(clip) is here and call.lineno < clip.lineno <= until))
     ]
-    return bool(between) and all(clips_through_accelerator(context, clip) for clip in between)
+    return bool(between) and context.unscaling.issuperset(between)
 
 
 def _get_scale(context: Context, call: ast.Call, scaler: ast.expr) -> None:
@@ -337,9 +337,9 @@ def _say_about_clipping(context: Context) -> None:
     stepping = [
         module.function(call) for call, func in method_calls(context.plan, "step") if precision.is_scaler(func.value)
     ]
-    for clip, names in library_calls(context.plan):
+    for clip in context.unscaling:
         here = module.function(clip)
-        if not names <= set(CLIPPERS) or here not in stepping or not clips_through_accelerator(context, clip):
+        if clip not in context.unscaling or here not in stepping:
             continue
         if not any(module.function(call) is here and call.lineno < clip.lineno for call in unscaled):
             context.review(

@@ -10,7 +10,8 @@ from accelerate_migrate.analysis.library import LOGGING_METHODS
 from accelerate_migrate.analysis.placement import Creation
 from accelerate_migrate.edits import AddImport
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import keyword, library_calls, library_names
+from accelerate_migrate.rules.calls import keyword, library_calls, library_names, opening_mode
+from accelerate_migrate.rules.once import to_null_device
 
 
 def apply(context: Context) -> None:
@@ -71,30 +72,19 @@ def _switch_off(context: Context, creation: Creation, calls: list[ast.Call], swi
 def _truncated_files(context: Context) -> None:
     """A log file that each process would empty when it opens it is opened by the main process alone."""
     for call, names in library_calls(context.plan):
-        if names == {"logging.FileHandler"} and _mode(call, "mode", 1) == "w" and call.args:
+        if names == {"logging.FileHandler"} and opening_mode(call, "mode", 1) == "w" and call.args:
             path: ast.expr | None = call.args[0]
-        elif names == {"logging.basicConfig"} and _mode(call, "filemode", None) == "w":
+        elif names == {"logging.basicConfig"} and opening_mode(call, "filemode", None) == "w":
             named = keyword(call, "filename")
             path = named.value if named is not None else None
         else:
             continue
         if path is None or not context.may_change(call):
             continue
-        if context.has_accelerator(call):
-            accelerator = context.accelerator(call)
-            context.replace(path, f"{{0}} if {accelerator}.is_main_process else os.devnull", path)
-            context.edit(AddImport("os", "", context.plan.module.root(call)))
+        if to_null_device(context, path):
             context.migrated(call, f"{short(path)}: the main process writes this file")
         else:
             context.review(call, f"{short(path)}: every process empties this file when it opens it")
-
-
-def _mode(call: ast.Call, name: str, position: int | None) -> object:
-    named = keyword(call, name)
-    mode = named.value if named is not None else None
-    if mode is None and position is not None and len(call.args) > position:
-        mode = call.args[position]
-    return mode.value if isinstance(mode, ast.Constant) else None
 
 
 def _name_of(context: Context, tree: ast.Module, module: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.edits import Wrap
+from accelerate_migrate.edits import AddImport, Wrap
 from accelerate_migrate.rules.base import Context, short
 from accelerate_migrate.rules.calls import library_names, own_statement
 
@@ -24,6 +24,22 @@ def write_once(context: Context, call: ast.Call) -> bool:
         return False
     context.guard(statement)
     context.migrated(call, f"{short(call.func)}: the main process writes")
+    return True
+
+
+def to_null_device(context: Context, path: ast.expr) -> bool:
+    """Let every process but the main one open the null device in place of this path; whether that can be said here."""
+    module = context.plan.module
+    walked = module.walk(module.root(path))
+    taken = any(
+        (isinstance(n, ast.Name) and n.id == "os" and isinstance(n.ctx, ast.Store))
+        or (isinstance(n, ast.arg) and n.arg == "os")
+        for n in walked
+    )
+    if taken or not context.has_accelerator(path):
+        return False
+    context.replace(path, f"{{0}} if {context.accelerator(path)}.is_main_process else os.devnull", path)
+    context.edit(AddImport("os", "", module.root(path)))
     return True
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.modules import Tree
-from accelerate_migrate.edits import AddImport
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import keyword, library_calls
-from accelerate_migrate.rules.once import is_guarded, needs_everyone
+from accelerate_migrate.rules.calls import library_calls, opening_mode
+from accelerate_migrate.rules.once import is_guarded, needs_everyone, to_null_device
 
 
 def apply(context: Context) -> None:
     """Guard what opens, writes and closes a file; where it stays open, the others get the null device."""
     for call, names in library_calls(context.plan):
-        mode = _mode(call) if names == {"builtins.open"} and context.may_change(call) else ""
+        if names != {"builtins.open"} or not call.args or not context.may_change(call):
+            continue
+        mode = opening_mode(call, "mode", 1)
         if not any(letter in mode for letter in "wax+") or is_guarded(context, call):
             continue
         statement = context.plan.module.statement(call)
@@ -23,21 +24,10 @@ def apply(context: Context) -> None:
         elif _is_complete(context, statement, call):
             context.guard(statement)
             context.migrated(call, f"{short(call)}: the main process writes this file")
-        elif "x" in mode or "+" in mode or not _knows_os(context, call):
+        elif "x" in mode or "+" in mode or not to_null_device(context, call.args[0]):
             context.review(call, f"{short(call)}: every process writes this file")
         else:
-            name = call.args[0]
-            accelerator = context.accelerator(call)
-            context.replace(name, f"{{0}} if {accelerator}.is_main_process else os.devnull", name)
-            context.edit(AddImport("os", "", context.plan.module.root(call)))
             context.migrated(call, f"{short(call)}: the main process writes this file, the others nowhere")
-
-
-def _mode(call: ast.Call) -> str:
-    """The mode in which a file is opened, as far as it is written down; empty for reading."""
-    named = keyword(call, "mode")
-    mode = named.value if named is not None else call.args[1] if len(call.args) > 1 else None
-    return mode.value if isinstance(mode, ast.Constant) and isinstance(mode.value, str) and call.args else ""
 
 
 def _is_complete(context: Context, statement: ast.stmt, call: ast.Call) -> bool:
@@ -78,13 +68,6 @@ def _targets(node: ast.AST) -> set[str]:
     else:
         bound = [generator.target for generator in getattr(node, "generators", ())]
     return {n.id for target in bound if target is not None for n in ast.walk(target) if isinstance(n, ast.Name)}
-
-
-def _knows_os(context: Context, call: ast.Call) -> bool:
-    """Whether the name ``os`` is free for the module, or is it."""
-    walked = context.plan.module.walk(context.plan.module.root(call))
-    stored = any(isinstance(n, ast.Name) and n.id == "os" and isinstance(n.ctx, ast.Store) for n in walked)
-    return not stored and not any(isinstance(n, ast.arg) and n.arg == "os" for n in walked)
 
 
 RULE = Rule(
