@@ -36,7 +36,7 @@ def migrate_program(scripts: Sequence[Script], options: Options) -> list[FileRes
     seeds = [path for path, script in by_path.items() if path not in left and _WORTH_READING.search(script.data)]
     results: dict[str, FileResult] = {}
     for group in components({path: script.data for path, script in by_path.items()}, seeds):
-        results |= _Component([by_path[path] for path in group if path not in left]).migrate(options)
+        results |= _Component([by_path[path] for path in group if path not in left], options).migrate()
     return [results.get(os.path.abspath(script.path)) or _unchanged(script) for script in scripts]
 
 
@@ -45,19 +45,25 @@ class _Component:
     """Scripts that import each other, and the results they have so far (by absolute path)."""
 
     scripts: list[Script]
+    options: Options
     results: dict[str, FileResult] = field(default_factory=dict)
+    parsed: dict[Module, Script] = field(default_factory=dict)
+    skipped: dict[Module, frozenset[int]] = field(default_factory=dict)  # lines that comments keep from changes
 
-    def migrate(self, options: Options) -> dict[str, FileResult]:
+    def migrate(self) -> dict[str, FileResult]:
         """A result for each script."""
-        modules = [module for script in self.scripts if (module := self._parsed(script)) is not None]
-        by_module = dict(zip((m for m in modules), (s for s in self.scripts if self._is_open(s)), strict=True))
+        for script in self.scripts:
+            module = self._parse(script)
+            if module is not None:
+                self.parsed[module] = script
+                self.skipped[module] = suppress.skipped_lines(script.data)
         try:
-            self._migrate(by_module, options)
+            self._migrate()
         except RecursionError:
-            for script in by_module.values():
+            for script in self.parsed.values():
                 self._settle(codes.refused(script.path, script.data, codes.SOURCE, _TOO_DEEP))
         except Exception as fault:  # a fault of ours must not take the other files down
-            for script in by_module.values():
+            for script in self.parsed.values():
                 if self._is_open(script):
                     message = f"{type(fault).__name__}: {fault}"
                     self._settle(codes.failed(script.path, script.data, codes.INTERNAL, message))
@@ -69,7 +75,7 @@ class _Component:
     def _is_open(self, script: Script) -> bool:
         return os.path.abspath(script.path) not in self.results
 
-    def _parsed(self, script: Script) -> Module | None:
+    def _parse(self, script: Script) -> Module | None:
         try:
             return Module(script.path, script.parse(), script.data)
         except SourceProblem as problem:
@@ -78,74 +84,65 @@ class _Component:
             self._settle(codes.refused(script.path, script.data, codes.SOURCE, _TOO_DEEP))
         return None
 
-    def _migrate(self, scripts: Mapping[Module, Script], options: Options) -> None:
-        trains = any(b".backward" in script.data for script in scripts.values())
-        store = Interpreter(Program(scripts) if trains else Program(scripts, steps=0))
+    def _migrate(self) -> None:
+        trains = any(b".backward" in script.data for script in self.parsed.values())
+        store = Interpreter(Program(self.parsed) if trains else Program(self.parsed, steps=0))
         store.run() if trains else store.run(rounds=1)
         everything = store.program.all()
-        files = Files(everything, scripts)
-        skipped = {module: suppress.skipped_lines(script.data) for module, script in scripts.items()}
-        units = find_units(files, store)
+        units = find_units(Files(everything, self.parsed), store)
         for unit in list(units):
             foreign = not any(b"torch" in module.data for module in unit.modules | unit.helpers)
             if foreign or any(map(_already_migrated, unit.modules)):
                 units.remove(unit)
         try:
-            self._migrate_units(list(units), files, store, scripts, skipped, options)
+            self._migrate_units(list(units), store)
         except RecursionError:
             raise
         except Exception:  # a fault of ours; the units that it is not about go on
             for unit in units:
                 try:
-                    self._migrate_units([unit], files, store, scripts, skipped, options)
+                    self._migrate_units([unit], store)
                 except Exception as fault:
-                    self._fail(unit, fault, scripts)
-        for module, script in scripts.items():
+                    self._fail(unit, fault)
+        for module, script in self.parsed.items():
             if not self._is_open(script):
                 continue
             if _already_migrated(module):
                 training = Training(Files(everything, [module]), store)
-                self._settle(_unchanged(script, _remaining(training, skipped[module])))
+                self._settle(_unchanged(script, _remaining(training, self.skipped[module])))
             else:
                 known = store if b"torch" in script.data else None
-                self._settle(_unchanged(script, unsupported.notes(module, known, skipped[module])))
+                self._settle(_unchanged(script, unsupported.notes(module, known, self.skipped[module])))
 
-    def _migrate_units(
-        self,
-        units: list[Unit],
-        files: Files,
-        store: Interpreter,
-        scripts: Mapping[Module, Script],
-        skipped: Mapping[Module, frozenset[int]],
-        options: Options,
-    ) -> None:
+    def _migrate_units(self, units: list[Unit], store: Interpreter) -> None:
         """Migrate all units that can be; those that cannot are refused one after another."""
         while units:
             own = {module for unit in units for module in unit.modules | unit.helpers}
-            active = [m for m in scripts if m in own and self._is_open(scripts[m]) and not _already_migrated(m)]
-            training = Training(Files(store.program.all(), active), store)
+            active = [m for m, script in self.parsed.items() if m in own and self._is_open(script)]
+            files = Files(store.program.all(), [m for m in active if not _already_migrated(m)])
+            training = Training(files, store)
             try:
                 for unit in units:
                     for module in sorted(unit.modules, key=lambda m: m.path):
-                        if module not in scripts:
+                        if module not in self.parsed:
                             told = (
                                 f"the code that trains stands in {module.path}, which is not among the files to migrate"
                             )
                             raise Unclear(told, next(iter(module.tree.body), None))
                         unsupported.check(module, store)
-                self._change(training, units, scripts, skipped, options)
+                self._change(training, units)
                 return
             except Unclear as unclear:
                 where = files.module_of(unclear.node) if unclear.node is not None else None
                 for unit in unit_of(units, where):
-                    self._refuse(unit, where, unclear, scripts)
+                    self._refuse(unit, where, unclear)
                     units.remove(unit)
 
-    def _fail(self, unit: Unit, fault: Exception, scripts: Mapping[Module, Script]) -> None:
+    def _fail(self, unit: Unit, fault: Exception) -> None:
         """The files of a unit on which the tool failed: an error for the one that it is about, where that is known."""
         at = fault.module if isinstance(fault, _Fault) else None
         for member in sorted(unit.modules, key=lambda m: m.path):
-            script = scripts.get(member)
+            script = self.parsed.get(member)
             if script is None or not self._is_open(script):
                 continue
             if at is None or at is member or at not in unit.modules:
@@ -155,10 +152,10 @@ class _Component:
                 told = f"it trains together with {os.path.basename(at.path)}, on which the tool failed"
                 self._settle(_refused(script, member, Unclear(told)))
 
-    def _refuse(self, unit: Unit, module: Module | None, unclear: Unclear, scripts: Mapping[Module, Script]) -> None:
-        named = module if module in scripts and module in unit.modules else None
+    def _refuse(self, unit: Unit, module: Module | None, unclear: Unclear) -> None:
+        named = module if module in self.parsed and module in unit.modules else None
         for member in unit.modules:
-            script = scripts.get(member)
+            script = self.parsed.get(member)
             if script is None:
                 continue
             if named is None or member is named:
@@ -167,14 +164,7 @@ class _Component:
                 told = f"it trains together with {os.path.basename(named.path)}: {unclear.message}"
                 self._settle(_refused(script, member, Unclear(told)))
 
-    def _change(
-        self,
-        training: Training,
-        units: list[Unit],
-        scripts: Mapping[Module, Script],
-        skipped: Mapping[Module, frozenset[int]],
-        options: Options,
-    ) -> None:
+    def _change(self, training: Training, units: list[Unit]) -> None:
         plan = plan_training(training)
         if plan is None:
             return
@@ -183,9 +173,9 @@ class _Component:
             module: frozenset(line for s in found for line in range(s.lineno, (s.end_lineno or s.lineno) + 1))
             for module, found in code_apart(training, trained).items()
         }
-        closed = {m: skipped[m] | apart.get(m, frozenset()) for m in training.module.active}
-        context = Context(plan, options, closed)
-        for rule in chosen_rules(options):
+        closed = {m: self.skipped[m] | apart.get(m, frozenset()) for m in training.module.active}
+        context = Context(plan, self.options, closed)
+        for rule in chosen_rules(self.options):
             context.run(rule)
         edits: dict[Module, list[Edit]] = defaultdict(list)
         for edit in context.edits:
@@ -194,13 +184,13 @@ class _Component:
             assert owner is not None
             edits[owner].append(edit)
         exported = training.store.exported
-        after = {m: _apply(scripts[m], m, edits[m], exported[m]) for m in training.module.active if edits[m]}
-        launched = _launch_configs(plan, units, after, scripts, options)
+        after = {m: _apply(self.parsed[m], m, edits[m], exported[m]) for m in training.module.active if edits[m]}
+        launched = _launch_configs(plan, units, after, self.parsed, self.options)
         for module in training.module.active:
-            script = scripts[module]
+            script = self.parsed[module]
             findings = context.findings_of(module)
             if module not in trained:
-                known = unsupported.notes(module, training.store, skipped[module])
+                known = unsupported.notes(module, training.store, self.skipped[module])
                 said = {finding.line for finding in findings}
                 open_ = [n for n in known if n.line not in said and (module not in after or n.line in apart[module])]
                 findings = tuple(sorted([*findings, *open_], key=lambda f: (f.line, f.column, f.code)))
