@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -175,11 +176,21 @@ def _join_group(device: torch.device, init: InitProcessGroupKwargs | None) -> st
             )
     else:
         arguments |= {"rank": _int_from_env("RANK", 0), "world_size": _int_from_env("WORLD_SIZE", 1)}
+    _import_holders()
     dist.init_process_group(backend, **arguments)
     if not _owns_group:
         _owns_group = True
         atexit.register(shutdown)
     return backend
+
+
+def _import_holders() -> None:
+    """Import what DDP would import later, when its functions' defaults (`group=group.WORLD`) would hold our group.
+
+    A group that is held outlives `shutdown`, with gloo's threads: one of them that still has a tensor to let go of when
+    the interpreter ends aborts the process.
+    """
+    importlib.import_module("torch.distributed.nn.functional")
 
 
 def _spread_over(device: torch.device) -> DistributedType:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+import sys
 import traceback
+from pathlib import Path
 
-import data_checks
-import training_checks
-from both import FOLDER, me
+
+def note_threads() -> None:
+    """Note which threads the process still has; at exit, after the runtime has left the process group."""
+    tasks = Path("/proc/self/task")
+    names = [(task / "comm").read_text().strip() for task in tasks.iterdir()] if tasks.exists() else []
+    (Path(sys.argv[1]) / f"threads.{os.environ['RANK']}.json").write_text(json.dumps(names))
+
+
+atexit.register(note_threads)  # before the accelerator is made: the last registered is called first
+
+import data_checks  # noqa: E402
+import training_checks  # noqa: E402
+from both import FOLDER, me  # noqa: E402
 
 verdicts: dict[str, str] = {}
 for module in (data_checks, training_checks):
