@@ -57,6 +57,10 @@ class Calls(Store):
         """What an expression may be."""
 
     @abstractmethod
+    def assign(self, target: ast.expr, one: Value, frame: Frame) -> None:
+        """Bind a target to a value."""
+
+    @abstractmethod
     def call_function(self, ref: FunctionRef, arguments: Arguments) -> Value:
         """What a call of a function of the program returns."""
 

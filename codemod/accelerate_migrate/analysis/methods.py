@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from accelerate_migrate.analysis.calls import Calls
 
 
+_GIVES_PARTS = ("modules", "named_modules", "children", "named_children")
 _NUMBER_OF_DEVICE = re.compile("(local_|global_)?rank|(gpu|cuda|device)(_?(id|index|idx|num|no))?")
 
 
@@ -67,6 +68,8 @@ def owned_models(arguments: Iterable[Value]) -> frozenset[Site]:
         for atom in flatten(one):
             if isinstance(atom, (Parameters, Belonging)):
                 found |= atom.models
+            elif isinstance(atom, Bound):  # model.fc.weight
+                found |= root_sites(value(atom))
     return frozenset(found)
 
 
@@ -135,6 +138,8 @@ def _object_method(atom: Object, name: str) -> Value:
             return value(Parameters(frozenset([atom.site])))
         if name == "named_parameters":
             return value(Sequence_((), sequence([ANY, value(Parameters(frozenset([atom.site])))])))
+        if name in _GIVES_PARTS:
+            return _parts(value(atom), name)
     if name == "state_dict":
         return value(StateDict(frozenset([atom.site])))
     if role is Role.LOADER and name == "__iter__":
@@ -142,11 +147,21 @@ def _object_method(atom: Object, name: str) -> Value:
     return ANY
 
 
+def _parts(whole: Value, name: str) -> Value:
+    """The modules that ``model.modules()`` and its kin go through: each is a part of the model."""
+    part = value(Bound(whole, "_modules"))
+    return value(Sequence_((), sequence([ANY, part]) if name.startswith("named_") else part))
+
+
 def _part_method(part: Bound, name: str, given: Arguments) -> Value:
     """A method of a part of something: ``model.fc.parameters()``, ``x.shape``, ``loader.dataset.something()``."""
     models = root_sites(value(part))
-    if models and name in ("parameters", "named_parameters"):
+    if models and name == "parameters":
         return value(Parameters(models))
+    if models and name == "named_parameters":
+        return value(Sequence_((), sequence([ANY, value(Parameters(models))])))
+    if models and name in _GIVES_PARTS:
+        return _parts(value(part), name)
     if models and name in library.SELF_RETURNING:
         return value(part)
     tensor = tensors.combined(given.all())
@@ -159,9 +174,8 @@ def _sequence_method(calls: Calls, atom: Sequence_, name: str, node: ast.Call, g
     held = join(atom.held)
     if name in ("append", "extend", "insert") and given.positional:
         added = element(given.positional[0]) if name == "extend" else given.positional[-1]
-        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if isinstance(receiver, ast.Name):
-            calls.bind(receiver.id, value(Sequence_((), held | added, is_tuple=False)), frame)
+        if isinstance(node.func, ast.Attribute):
+            calls.assign(node.func.value, value(Sequence_((), held | added, is_tuple=False)), frame)
         return ANY
     return held if name == "pop" else ANY
 
