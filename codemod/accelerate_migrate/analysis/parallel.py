@@ -17,6 +17,7 @@ from accelerate_migrate.analysis import parallel_library as table
 from accelerate_migrate.analysis import processes
 from accelerate_migrate.analysis.atoms import Library, Role, Share, Site
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move
+from accelerate_migrate.analysis.gradient_averaging import averages_gradients, makes_equal, wraps_by_hand
 from accelerate_migrate.analysis.library import DISTRIBUTED_DATA_PARALLEL, SPAWNERS
 from accelerate_migrate.analysis.parallel_facts import ParallelFacts
 from accelerate_migrate.analysis.settings import overridden
@@ -62,6 +63,8 @@ class Parallel(ParallelFacts):
             return self._assignment_goes(statement, statement.targets[0])
         if isinstance(statement, ast.If):
             return self._if_goes(statement)
+        if isinstance(statement, ast.For):
+            return averages_gradients(self, statement) or makes_equal(self, statement)
         if isinstance(statement, ast.FunctionDef):
             return statement.name in self.overrides and not isinstance(
                 self.training.module.parents[statement], ast.Module
@@ -76,7 +79,7 @@ class Parallel(ParallelFacts):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "set_epoch":
             return self._is_sampler_of_script(node.func.value)
         called = self.training.store.calls.get(node, set())
-        return bool(called) and all(self.only_sets_up(function) for function in called)
+        return bool(called) and all(self.only_sets_up(f) or wraps_by_hand(self, f) for f in called)
 
     def _is_sampler_of_script(self, node: ast.expr) -> bool:
         """Whether an expression may be a DistributedSampler made in this module, or is that of a loader made here."""
@@ -118,6 +121,8 @@ class Parallel(ParallelFacts):
             return True
         if not isinstance(target, (ast.Name, ast.Attribute)):
             return False
+        if self._wraps_by_hand(target, made):
+            return True
         if self._averages_late(target, made) or self._sets_own_device(target, made):
             return True
         if isinstance(made, ast.Call) and self.calls.get(made) in processes.SAMPLERS:
@@ -130,6 +135,22 @@ class Parallel(ParallelFacts):
             or self.renames(statement)
             or self._looks_through(statement)
             or self.names_processes(statement)
+        )
+
+    def _wraps_by_hand(self, target: ast.Name | ast.Attribute, made: ast.expr) -> bool:
+        """``model = average_gradients(model)``: a function of the script, which hands the model back."""
+        if not isinstance(made, ast.Call) or not made.args or ast.unparse(made.args[0]) != ast.unparse(target):
+            return False
+        called = self.training.store.calls.get(made, set())
+        return bool(called) and all(wraps_by_hand(self, function) for function in called)
+
+    def is_by_hand(self, call: ast.Call) -> bool:
+        """Whether a call stands in data parallelism by hand that ``prepare`` takes over."""
+        around = list(self.training.module.ancestors(call))
+        return any(
+            (isinstance(a, ast.For) and makes_equal(self, a))
+            or (isinstance(a, ast.FunctionDef) and wraps_by_hand(self, a))
+            for a in around
         )
 
     def _averages_late(self, target: ast.Name | ast.Attribute, made: ast.expr) -> bool:
@@ -248,6 +269,7 @@ def find_parallel(training: Training) -> Parallel:
     """The parallel code of a module. Raises ``Unclear`` for kinds that ``prepare`` cannot take over."""
     found = Parallel(training)
     module = training.module
+    unsupported: dict[ast.Call, str] = {}
     for node in module.walk():
         if not isinstance(node, ast.Call):
             continue
@@ -257,9 +279,12 @@ def find_parallel(training: Training) -> Parallel:
                 continue
             why = table.unsupported(atom.name)
             if why is not None:
-                raise Unclear(f"this script {why}", node)
+                unsupported.setdefault(node, why)
             if table.is_parallel(atom.name) or atom.name in table.PINNING:
                 found.calls[node] = atom.name
+    for call, why in unsupported.items():
+        if not found.is_by_hand(call):
+            raise Unclear(f"this script {why}", call)
     if not found.active:
         return found
     found.flags = frozenset(_flags(found))

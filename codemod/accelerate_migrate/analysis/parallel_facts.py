@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,6 +11,7 @@ from accelerate_migrate.analysis import parallel_library as table
 from accelerate_migrate.analysis import processes
 from accelerate_migrate.analysis.atoms import Process, Share
 from accelerate_migrate.analysis.library import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
+from accelerate_migrate.analysis.scopes import argument_for, parameters
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.values import Value, value
 
@@ -82,7 +84,27 @@ class ParallelFacts:
                 told = _TOLD.get(keyword.arg or "")
                 if told is not None and isinstance(keyword.value, (ast.Name, ast.Attribute)):
                     found[self._key(keyword.value)] = told
+        waiting = list(found)
+        while waiting:
+            function, name = waiting.pop()
+            for handed in self._parameters_handed_on(function, name):
+                if handed not in found:
+                    found[handed] = found[function, name]
+                    waiting.append(handed)
         return found
+
+    def _parameters_handed_on(self, function: ast.AST | None, name: str) -> Iterator[tuple[ast.AST | None, str]]:
+        """The parameters that callers hand to a parameter of a function: ``def train(n_gpus): init(n_gpus)``."""
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return
+        if name not in {parameter.arg for parameter in parameters(function)}:
+            return
+        for call in self.training.store.callers.get(function, set()):
+            given = argument_for(call, function, name)
+            around = self.training.module.function(call)
+            if isinstance(given, ast.Name) and isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                if given.id in {parameter.arg for parameter in parameters(around)}:
+                    yield around, given.id
 
     def is_index(self, node: ast.expr) -> bool:
         """Whether an expression is a rank, which stands for the device of that number."""

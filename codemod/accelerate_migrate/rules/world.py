@@ -8,7 +8,7 @@ from accelerate_migrate.analysis import processes
 from accelerate_migrate.analysis.atoms import Share
 from accelerate_migrate.analysis.scopes import parameters
 from accelerate_migrate.analysis.unclear import Unclear
-from accelerate_migrate.edits import RemoveParameter
+from accelerate_migrate.edits import RemoveParameter, Replace
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.parallel_edits import asked
 
@@ -21,6 +21,19 @@ def apply(context: Context) -> None:
     for node in context.plan.module.walk():
         if isinstance(node, ast.expr) and not context.is_gone(node):
             _ask(context, node)
+    replaced = {edit.node for edit in context.edits if isinstance(edit, Replace)}
+    for edit in context.edits:
+        if isinstance(edit, RemoveParameter):
+            _check_unread(context, edit, replaced)
+
+
+def _check_unread(context: Context, edit: RemoveParameter, replaced: set[ast.expr]) -> None:
+    """Raise ``Unclear`` where something still reads a parameter that goes."""
+    for node in context.plan.module.walk(edit.function):
+        if not isinstance(node, ast.Name) or node.id != edit.name or node in replaced:
+            continue
+        if not context.is_gone(node):
+            raise Unclear(f"`{edit.name}` stands for the processes, but not in all that is done with it", node)
 
 
 def _ask(context: Context, node: ast.expr) -> None:
