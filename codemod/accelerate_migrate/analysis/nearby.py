@@ -82,6 +82,7 @@ def device_at_hand(module: Tree, value: Evaluate, node: ast.AST, *, trusting: bo
         return None
     in_layers = layers_around(module, value, node) is not None
     moved = _moved_by(module, function)
+    itself = _whole(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
 
     def may_be(name: ast.Name) -> bool:
         return _may_be_on_device(value, name, trusting=(trusting or in_layers) and name.id not in moved)
@@ -92,6 +93,8 @@ def device_at_hand(module: Tree, value: Evaluate, node: ast.AST, *, trusting: bo
         if may_be(name) and _is_local(module, function, name.id):
             return f"{name.id}.device"
     for parameter in parameters(function):
+        if isinstance(itself, ast.Name) and parameter.arg == itself.id:
+            continue  # that it is moved says that it may be elsewhere
         reads = [n for n in module.walk(function) if isinstance(n, ast.Name) and n.id == parameter.arg]
         if not reads or parameter in (function.args.vararg, function.args.kwarg):
             continue
@@ -132,12 +135,17 @@ def _moved_by(module: Tree, function: ast.AST) -> set[str]:
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in ("cuda", "to", "cpu")
         ):
-            whole = node.func.value
-            while isinstance(whole, (ast.Subscript, ast.Call)):  # x[0], Variable(x)
-                whole = whole.value if isinstance(whole, ast.Subscript) else (whole.args or [whole.func])[0]
+            whole = _whole(node.func.value)
             if isinstance(whole, ast.Name):
                 moved.add(whole.id)
     return moved
+
+
+def _whole(node: ast.expr) -> ast.expr:
+    """What is moved of a tensor that an expression is a part or a wrapping of: ``x[0]``, ``Variable(x)``."""
+    while isinstance(node, (ast.Subscript, ast.Call)):
+        node = node.value if isinstance(node, ast.Subscript) else (node.args or [node.func])[0]
+    return node
 
 
 def _is_of_modules(value: Evaluate, base: ast.expr) -> bool:

@@ -23,6 +23,7 @@ from accelerate_migrate.analysis.parallel_facts import ParallelFacts
 from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
+from accelerate_migrate.analysis.units import is_never_named
 from accelerate_migrate.analysis.values import is_device
 
 _FLAG_NAME = re.compile("dist|ddp|parallel|multi|world|spawn|horovod|hvd|mpi|launch|num_proc", re.IGNORECASE)
@@ -153,6 +154,11 @@ class Parallel(ParallelFacts):
             for a in around
         )
 
+    def is_unused(self, node: ast.AST) -> bool:
+        """Whether a node stands in a class that nothing in the program names."""
+        around = [a for a in self.training.module.ancestors(node) if isinstance(a, ast.ClassDef)]
+        return bool(around) and is_never_named(self.training.module, around[-1])
+
     def _averages_late(self, target: ast.Name | ast.Attribute, made: ast.expr) -> bool:
         """``model.require_backward_grad_sync = step == last``: averaging more often gives the same gradients."""
         if not (isinstance(target, ast.Attribute) and target.attr == "require_backward_grad_sync"):
@@ -195,6 +201,33 @@ class Parallel(ParallelFacts):
             return False
         return not (isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self")
 
+    def _only_tells_to_shuffle(self, statement: ast.Assign) -> bool:
+        """``shuffle = False`` beside a sampler, where nothing but the ``shuffle=`` of a loader reads it."""
+        target = statement.targets[0]
+        if not isinstance(target, ast.Name) or not isinstance(statement.value, ast.Constant):
+            return False
+        module = self.training.module
+        named = [n for n in module.walk(module.function(target)) if isinstance(n, ast.Name) and n.id == target.id]
+        loads = [n for n in named if isinstance(n.ctx, ast.Load)]
+        around = [module.parents[n] for n in loads]
+        return bool(loads) and all(
+            isinstance(a, ast.keyword) and a.arg == "shuffle" and bool(self.value(module.parents[a]).sites(Role.LOADER))
+            for a in around
+        )
+
+    def told_alone(self, name: ast.Name) -> ast.Constant | None:
+        """What a variable that says whether to shuffle is on the way without a process group."""
+        module = self.training.module
+        for node in module.walk(module.function(name)):
+            if not isinstance(node, ast.If) or not self.is_gone(node):
+                continue
+            share = self.share(node.test)
+            alone = node.orelse if share is Share.SPREAD else node.body if share is Share.ALONE else []
+            for statement in alone:
+                if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name.id:
+                    return statement.value if isinstance(statement.value, ast.Constant) else None
+        return None
+
     def _if_goes(self, node: ast.If) -> bool:
         if self.share(node.test) is Share.NEVER and not node.orelse:
             return True
@@ -208,6 +241,8 @@ class Parallel(ParallelFacts):
     def goes_inside(self, statement: ast.stmt, spread: bool) -> bool:
         """Whether a statement of an ``if`` that chooses a way to train in parallel goes."""
         if self.goes(statement) or isinstance(statement, ast.Pass) or self.is_lifted(statement):
+            return True
+        if spread and isinstance(statement, ast.Assign) and self._only_tells_to_shuffle(statement):
             return True
         if isinstance(statement, ast.If) and self.is_pure(statement.test):
             return all(self.goes_inside(s, spread) for s in (*statement.body, *statement.orelse))
@@ -283,7 +318,7 @@ def find_parallel(training: Training) -> Parallel:
             if table.is_parallel(atom.name) or atom.name in table.PINNING:
                 found.calls[node] = atom.name
     for call, why in unsupported.items():
-        if not found.is_by_hand(call):
+        if not found.is_by_hand(call) and not found.is_unused(call):
             raise Unclear(f"this script {why}", call)
     if not found.active:
         return found
@@ -294,10 +329,11 @@ def find_parallel(training: Training) -> Parallel:
         if (isinstance(n, ast.Assign) and ast.unparse(n.targets[0]).endswith("builtins__.print"))
         or (isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) in ("builtins.print", "__builtin__.print"))
     }
+    blocks = [block for block in _blocks(training) if not found.is_unused(block[0])]
     before = -1
     while len(found.gone) + len(found.kept) != before:
         before = len(found.gone) + len(found.kept)
-        for block in _blocks(training):
+        for block in blocks:
             _settle(found, block)
     return found
 

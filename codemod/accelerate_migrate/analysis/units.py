@@ -75,9 +75,25 @@ def code_apart(training: Training, unit_modules: Iterable[Module]) -> dict[Modul
                         led_to.add(atom.node)
                         queue.append(atom.node)
     return {
-        module: [s for s in module.tree.body if _is_main(s) or (isinstance(s, _APART) and s not in led_to)]
+        module: [
+            s
+            for s in module.tree.body
+            if _is_main(s)
+            or (isinstance(s, _APART) and s not in led_to)
+            or (isinstance(s, ast.ClassDef) and is_never_named(files, s))
+        ]
         for module in helpers
     }
+
+
+def is_never_named(files: Files, definition: ast.ClassDef) -> bool:
+    """Whether no file of the program says the name of a class, outside of the class itself."""
+    inside = set(files.walk(definition))
+    return not any(
+        definition.name == getattr(node, "id", getattr(node, "attr", getattr(node, "name", None)))
+        for node in files.everywhere()
+        if isinstance(node, (ast.Name, ast.Attribute, ast.alias)) and node not in inside
+    )
 
 
 def _is_main(statement: ast.stmt) -> bool:

@@ -115,6 +115,9 @@ def _shuffles_alone(context: Context, node: ast.expr) -> bool:
         return processes.is_sampler(context.plan.value(node.left))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return processes.is_sampler(context.plan.value(node.operand))
+    told = context.plan.parallel.told_alone(node) if isinstance(node, ast.Name) else None
+    if told is not None:
+        return bool(told.value)
     raise Unclear("whether this loader shuffles depends on more than whether there is a DistributedSampler", node)
 
 

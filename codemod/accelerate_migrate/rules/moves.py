@@ -179,9 +179,10 @@ def _guards(
     vanishing: set[ast.stmt],
 ) -> None:
     """``if use_cuda:`` around nothing but moves goes: what is left in it holds on every device."""
-    moving = {context.plan.module.statement(call) for call, _ in moves}
+    module = context.plan.module
+    moving = {module.statement(call) for call, _ in moves}
     owners = {call: func.value for call, func in moves}
-    for node in context.plan.module.walk():
+    for node in module.walk():
         if not isinstance(node, ast.If) or not is_device_flag(context.plan.training, node.test):
             continue
         if node.orelse:
@@ -190,7 +191,7 @@ def _guards(
         if not context.may_change(node.test) or not all(s in moving and is_pure_move(s) for s in node.body):
             continue
         left = [s for s in node.body if s not in vanishing]
-        if left and not all(context.device_here(s) is not None for s in left):
+        if not all(context.device_here(call) is not None for call in owners if module.statement(call) in left):
             continue
         if left:
             context.edit(Unwrap(node))

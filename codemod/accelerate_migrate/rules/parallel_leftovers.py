@@ -7,6 +7,7 @@ import ast
 from accelerate_migrate.analysis import parallel_library as table
 from accelerate_migrate.analysis.atoms import FunctionRef, Share
 from accelerate_migrate.analysis.modules import Module
+from accelerate_migrate.analysis.units import is_never_named
 from accelerate_migrate.rules.base import Context, Rule, short
 
 _HARMLESS = frozenset({"torch.distributed.is_available", "torch.distributed.is_nccl_available",
@@ -47,7 +48,7 @@ def _imported_models(context: Context) -> None:
             for model in module.tree.body:
                 if isinstance(model, ast.ClassDef) and any("Module" in ast.unparse(base) for base in model.bases):
                     line = _exchange(module, model)
-                    if line is not None:
+                    if line is not None and not is_never_named(plan.module, model):
                         context.manual(
                             node,
                             f"`{model.name}` talks to other processes itself (line {line} of its file) without asking "

@@ -21,7 +21,7 @@ def apply(context: Context) -> None:
     if not parallel.active:
         return
     for call, name in parallel.calls.items():
-        if name in table.REDUCING and not context.is_gone(call):
+        if name in table.REDUCING and not context.is_gone(call) and not parallel.is_unused(call):
             _reduce(context, call, name)
 
 

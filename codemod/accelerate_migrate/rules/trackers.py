@@ -40,6 +40,8 @@ def _made_by(context: Context, call: ast.Call) -> Site | None:
 
 def _create(context: Context, call: ast.Call, site: Site, guarded: set[ast.expr]) -> None:
     """Only the main process makes a writer, where every use of it is one that only the main process reaches."""
+    if context.in_own_guard(call):
+        return
     bound = context.parent(call)
     targets = bound.targets if isinstance(bound, ast.Assign) else []
     named = len(targets) == 1 and isinstance(targets[0], (ast.Name, ast.Attribute))

@@ -10,6 +10,7 @@ from accelerate_migrate.analysis.scopes import parameters
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.edits import RemoveParameter, Replace
 from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import only_says
 from accelerate_migrate.rules.parallel_edits import asked
 
 
@@ -49,11 +50,20 @@ def _ask(context: Context, node: ast.expr) -> None:
         return
     if _is_passed(context, node) or not context.may_change(node):
         return
+    if not context.has_accelerator(node) and ast.unparse(node) in parallel.flags and _is_printed(context, node):
+        context.note(node, f"{short(node)} is what the script was told, not how many processes there are")
+        return
     if not context.has_accelerator(node):
         raise Unclear(f"`{short(node)}` asks for the processes where the accelerator cannot be passed", node)
     text = asked(context.accelerator(node), share)
     context.replace(node, text)
     context.migrated(node, f"{short(node)} -> {text}")
+
+
+def _is_printed(context: Context, node: ast.expr) -> bool:
+    """Whether an expression is only shown to people."""
+    statement = context.plan.module.statement(node)
+    return isinstance(statement, ast.Expr) and only_says(statement.value)
 
 
 def _is_passed(context: Context, node: ast.expr) -> bool:
