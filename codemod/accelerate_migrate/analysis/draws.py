@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from accelerate_migrate.analysis.modules import Files
+from accelerate_migrate.analysis.modules import Files, is_main_block
 from accelerate_migrate.analysis.training import Training
 
 _KNOWN = sys.stdlib_module_names | {
@@ -98,13 +98,8 @@ def _is_plain(training: Training, seed: ast.Call) -> bool:
     return (
         simple
         and re.search("rank|process|worker|gpu", argument, re.IGNORECASE) is None
-        and not any(isinstance(one, _UNSURE) and not _is_start(one) for one in around)
+        and not any(isinstance(one, _UNSURE) and not is_main_block(one) for one in around)
     )
-
-
-def _is_start(node: ast.AST) -> bool:
-    """``if __name__ == "__main__":``."""
-    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
 
 
 def _drawn(training: Training, call: ast.Call) -> str | None:

@@ -19,6 +19,11 @@ MAX_NEIGHBOUR_BYTES = 1 << 20
 MAX_STEPS = 3
 
 
+def is_main_block(node: ast.AST) -> bool:
+    """Whether a node is ``if __name__ == "__main__":``."""
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+
+
 class Tree:
     """Syntax trees with parents and scopes: those of one file, or of several that are looked at together."""
 

@@ -19,6 +19,7 @@ from accelerate_migrate.analysis.atoms import Library, Role, Share, Site
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move
 from accelerate_migrate.analysis.gradient_averaging import averages_gradients, makes_equal, wraps_by_hand
 from accelerate_migrate.analysis.library import DISTRIBUTED_DATA_PARALLEL, SPAWNERS
+from accelerate_migrate.analysis.modules import is_main_block
 from accelerate_migrate.analysis.parallel_facts import ParallelFacts
 from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
@@ -65,7 +66,8 @@ class Parallel(ParallelFacts):
         if isinstance(statement, ast.If):
             return self._if_goes(statement)
         if isinstance(statement, ast.For):
-            return averages_gradients(self, statement) or makes_equal(self, statement)
+            averages = averages_gradients(self, statement) and self._at_each_step(statement)
+            return averages or makes_equal(self, statement)
         if isinstance(statement, ast.FunctionDef):
             return statement.name in self.overrides and not isinstance(
                 self.training.module.parents[statement], ast.Module
@@ -80,7 +82,19 @@ class Parallel(ParallelFacts):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "set_epoch":
             return self._is_sampler_of_script(node.func.value)
         called = self.training.store.calls.get(node, set())
+        if any(averages_gradients(self, n) for f in called for n in ast.walk(f) if isinstance(n, ast.For)):
+            if not self._at_each_step(node):
+                return False
         return bool(called) and all(self.only_sets_up(f) or wraps_by_hand(self, f) for f in called)
+
+    def _at_each_step(self, node: ast.AST) -> bool:
+        """Whether no ``if`` lets the optimizer step without what this node does."""
+        return all(
+            self.share(around.test) is Share.SPREAD
+            or any(isinstance(n, ast.Attribute) and n.attr == "step" for s in around.body for n in ast.walk(s))
+            for around in self.training.module.ancestors(node)
+            if isinstance(around, ast.If) and not is_main_block(around)
+        )
 
     def _is_sampler_of_script(self, node: ast.expr) -> bool:
         """Whether an expression may be a DistributedSampler made in this module, or is that of a loader made here."""

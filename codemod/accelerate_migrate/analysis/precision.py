@@ -18,7 +18,7 @@ from accelerate_migrate.analysis.modes import (
     mode_of_scaler,
     scaling_arguments,
 )
-from accelerate_migrate.analysis.modules import Files
+from accelerate_migrate.analysis.modules import Files, is_main_block
 from accelerate_migrate.analysis.placement import Creation, Placement
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
@@ -272,11 +272,7 @@ def _guards(found: Precision, node: ast.AST) -> list[tuple[ast.expr, bool]]:
         if isinstance(around, ast.If) and isinstance(inside, ast.stmt):
             holds = inside in around.body
             if (around.orelse or is_setup) and not found.asks_for_scaler(around.test):
-                if not _is_main_guard(around.test):
+                if not is_main_block(around):
                     guards.append((around.test, holds))
         inside = around
     return guards
-
-
-def _is_main_guard(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and ast.unparse(test.left) == "__name__"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from accelerate_migrate.analysis.atoms import FunctionRef
-from accelerate_migrate.analysis.modules import Files, Module
+from accelerate_migrate.analysis.modules import Files, Module, is_main_block
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
 
@@ -65,7 +65,7 @@ def code_apart(training: Training, unit_modules: Iterable[Module]) -> dict[Modul
     own = set(unit_modules)
     helpers = [module for module in files.active if module not in own]
     queue: list[ast.AST] = [module.tree for module in own]
-    queue += [s for module in helpers for s in module.tree.body if not isinstance(s, _APART) and not _is_main(s)]
+    queue += [s for module in helpers for s in module.tree.body if not isinstance(s, _APART) and not is_main_block(s)]
     led_to: set[ast.AST] = set()
     while queue:
         for node in files.walk(queue.pop()):
@@ -78,7 +78,7 @@ def code_apart(training: Training, unit_modules: Iterable[Module]) -> dict[Modul
         module: [
             s
             for s in module.tree.body
-            if _is_main(s)
+            if is_main_block(s)
             or (isinstance(s, _APART) and s not in led_to)
             or (isinstance(s, ast.ClassDef) and is_never_named(files, s))
         ]
@@ -94,7 +94,3 @@ def is_never_named(files: Files, definition: ast.ClassDef) -> bool:
         for node in files.everywhere()
         if isinstance(node, (ast.Name, ast.Attribute, ast.alias)) and node not in inside
     )
-
-
-def _is_main(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)

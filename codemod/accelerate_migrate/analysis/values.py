@@ -24,6 +24,7 @@ from accelerate_migrate.analysis.atoms import (
     Number,
     Object,
     Origin,
+    Parameters,
     Reduction,
     Role,
     Sequence_,
@@ -179,7 +180,7 @@ def element(one: Value, index: object = UNKNOWN) -> Value:
             else:
                 chosen = [] if atom.rest is None and known and all(map(_is_callable, known.values())) else [ANY]
                 results.append(atom.rest if atom.rest else join([*known.values(), *chosen]))
-        elif isinstance(atom, (Tensor, Loaded)):
+        elif isinstance(atom, (Tensor, Loaded, Parameters)):
             results.append(value(atom))
         elif isinstance(atom, Batches):
             batch = value(Tensor(Origin.BATCH, Reduction.ROWS, atom.loaders))

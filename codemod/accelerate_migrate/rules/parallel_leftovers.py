@@ -9,12 +9,14 @@ from accelerate_migrate.analysis.atoms import FunctionRef, Share
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.units import is_never_named
 from accelerate_migrate.rules.base import Context, Rule, short
+from accelerate_migrate.rules.calls import library_calls
 
 _HARMLESS = frozenset({"torch.distributed.is_available", "torch.distributed.is_nccl_available",
                        "torch.distributed.is_gloo_available", "torch.distributed.is_mpi_available",
                        "torch.nn.SyncBatchNorm.convert_sync_batchnorm", *table.PINNING})  # fmt: skip
 
 
+_STARTS_PROGRAMS = frozenset({"os.system", *(f"subprocess.{n}" for n in ("Popen", "call", "check_call", "run"))})
 _EXCHANGES = ("all_gather", "all_reduce", "broadcast", "reduce", "get_rank", "get_world_size", "gather")
 
 
@@ -27,8 +29,23 @@ def apply(context: Context) -> None:
                 call, f"{short(call)} needs a process group, which there is on several processes only; left as it is"
             )
     if parallel.active:
+        _starters(context)
         _imported_models(context)
         _called_elsewhere(context)
+
+
+def _starters(context: Context) -> None:
+    """Programs that this script starts and tells a rank: they would all train as the only process now."""
+    for call, names in library_calls(context.plan):
+        function = context.plan.module.function(call)
+        if names.isdisjoint(_STARTS_PROGRAMS) or not context.may_change(call):
+            continue
+        if any(isinstance(n, ast.Constant) and "rank" in str(n.value).lower() for n in ast.walk(function)):
+            context.manual(
+                call,
+                f"{short(call.func)} starts the processes of a training by itself: each would train alone now. Start "
+                "the training script by the launcher instead",
+            )
 
 
 def _imported_models(context: Context) -> None:

@@ -50,6 +50,28 @@ OPTIMIZERS = {
         "    groups += [{'params': [weight], 'lr': 0.2 if 'bias' in name else 0.1}]\n"
         "optimizer = torch.optim.SGD(groups)"
     ),
+    "in lists filled from its modules": (
+        "plain, biases = [], []\n"
+        "for name, module in net.named_modules():\n"
+        "    if hasattr(module, 'bias'):\n"
+        "        biases.append(module.bias)\n"
+        "        plain.append(module.weight)\n"
+        "optimizer = Adam(plain)\n"
+        "optimizer.add_param_group({'params': biases})"
+    ),
+    "in lists held by a list": (
+        "groups = [], []\n"
+        "for module in net.children():\n"
+        "    for weight in module.parameters():\n"
+        "        groups[1].append(weight)\n"
+        "optimizer = Adam(groups[1])"
+    ),
+    "in a list held by an object": (
+        "class Held:\n    def __init__(self):\n        self.weights = []\n"
+        "held = Held()\n"
+        "held.weights.append(net.weight)\n"
+        "optimizer = Adam(held.weights)"
+    ),
     "through partial": (
         "from functools import partial\nmake = partial(Adam, lr=0.1)\noptimizer = make(net.parameters())"
     ),

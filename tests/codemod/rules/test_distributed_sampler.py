@@ -100,3 +100,22 @@ def test_a_sampler_in_other_hands_refuses_the_file() -> None:
              optimizer.step()
         """,
     )
+
+
+def test_a_variable_may_say_beside_the_sampler_whether_to_shuffle() -> None:
+    check_migrated(
+        BEGIN,
+        """
+        -if dist.get_world_size() > 1:
+        -    sampler = DistributedSampler(data)
+        -    shuffle = False
+        -else:
+        -    sampler = None
+        -    shuffle = True
+        -loader = DataLoader(data, batch_size=32, shuffle=shuffle, sampler=sampler)
+        ! AM430 migrated
+        +loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )

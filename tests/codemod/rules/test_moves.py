@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelerate_migrate.findings import Options
 from accelerate_migrate.migrate import migrate_program
 from accelerate_migrate.source import Script
-from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated, check_program
 
 
 def test_a_model_and_its_batches_are_moved_by_prepare() -> None:
@@ -469,4 +469,59 @@ def test_a_model_that_is_copied_before_prepare_keeps_its_move() -> None:
              for kept, new in zip(slow.parameters(), model.parameters()):
                  kept.data.lerp_(new.data, 0.1)
         """,
+    )
+
+
+def test_a_helper_that_moves_what_it_is_given_keeps_its_guard() -> None:
+    check_program(
+        {
+            "net.py": """
+                 import torch
+                 from torch import nn
+
+
+                 def to_gpu(x):
+                     if torch.cuda.is_available():
+                         x = x.cuda()
+                !        AM120 manual: moves to CUDA where the accelerator cannot be passed
+                     return x
+
+
+                 class Net(nn.Module):
+                     def __init__(self):
+                         super().__init__()
+                         self.layer = nn.Linear(8, 3)
+
+                     def parse(self, batch):
+                         return to_gpu(batch[0]), to_gpu(batch[1])
+
+                     def forward(self, x):
+                         return self.layer(x)
+            """,
+            "train.py": """
+                 import torch
+                 import torch.nn.functional as F
+                 from torch.utils.data import DataLoader, TensorDataset
+                +from accelerate_runtime import Accelerator
+
+                 from net import Net
+
+                 data = TensorDataset(torch.randn(96, 8), torch.randint(3, (96,)))
+                +accelerator = Accelerator()
+                 model = Net()
+                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                 loader = DataLoader(data, batch_size=32)
+                +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+                 for batch in loader:
+                     optimizer.zero_grad()
+                -    x, y = model.parse(batch)
+                -    F.cross_entropy(model(x), y).backward()
+                +    x, y = accelerator.unwrap_model(model).parse(batch)
+                +    accelerator.backward(F.cross_entropy(model(x), y))
+                     optimizer.step()
+                 for batch in DataLoader(data, batch_size=7, collate_fn=list):
+                -    print(model.parse(batch)[0])
+                +    accelerator.print(accelerator.unwrap_model(model).parse(batch)[0])
+            """,
+        }
     )

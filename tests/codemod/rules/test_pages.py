@@ -131,6 +131,12 @@ PAGES = {
         STARTED + "rank = dist.get_rank()\nmodel = nn.Linear(8, 3)\n",
         "optimizer = SGD(model.parameters(), lr=0.1)\n" + DATA + EPOCH,
     ),
+    "gradient-averaging": Around(
+        STARTED,
+        dots=MODEL
+        + DATA
+        + EPOCH.replace("    optimizer.step", "    average_gradients(model)\n    optimizer.step").rstrip("\n"),
+    ),
     "distributed-sampler": Around(STARTED + "epoch = 1\n", MODEL + EPOCH),
     "world": Around(
         STARTED + MODEL + DATA + "log = []\nloss = torch.zeros(1)\n", dots=EPOCH.rstrip("\n")

@@ -73,3 +73,61 @@ def test_a_division_under_the_flag_needs_no_flag() -> None:
         """,
         TRAINED,
     )
+
+
+def test_ranks_are_known_through_the_parameters_that_hand_them_on() -> None:
+    check_migrated(
+        """
+         import argparse
+         import torch
+        -import torch.distributed as dist
+         import torch.nn.functional as F
+        +from accelerate_runtime import Accelerator
+         from torch import nn
+         from torch.utils.data import DataLoader, TensorDataset
+
+         data = TensorDataset(torch.randn(96, 8), torch.randint(3, (96,)))
+
+
+        -def join(rank, processes):
+        -    dist.init_process_group("nccl", rank=rank, world_size=processes)
+        -
+        -
+        -def mean(number, processes):
+        -    dist.all_reduce(number)
+        +def mean(accelerator, number, processes):
+        +    number = accelerator.reduce(number, reduction="sum")
+             return number / processes
+
+
+        -def train(rank, processes):
+        -    if processes > 1:
+        -        join(rank, processes)
+        +def train():
+        +    accelerator = Accelerator()
+             model = nn.Linear(8, 3)
+             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+             loader = DataLoader(data, batch_size=32)
+        +    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+             for x, y in loader:
+                 optimizer.zero_grad()
+                 loss = F.cross_entropy(model(x), y)
+        -        loss.backward()
+        +        accelerator.backward(loss)
+                 optimizer.step()
+        -        if processes > 1:
+        -            print(mean(loss.detach(), processes).item())
+        -        if rank == 0:
+        +        if accelerator.num_processes > 1:
+        +            accelerator.print(mean(accelerator, loss.detach(), accelerator.num_processes).item())
+        +        if accelerator.is_main_process:
+                     print(len(x))
+
+
+         parser = argparse.ArgumentParser()
+         parser.add_argument("--rank", type=int, default=0)
+         args = parser.parse_args()
+        -train(args.rank, torch.cuda.device_count())
+        +train()
+        """
+    )
