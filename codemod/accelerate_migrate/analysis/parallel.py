@@ -169,8 +169,8 @@ class Parallel(ParallelFacts):
         )
 
     def is_unused(self, node: ast.AST) -> bool:
-        """Whether a node stands in a class that nothing in the program names."""
-        around = [a for a in self.training.module.ancestors(node) if isinstance(a, ast.ClassDef)]
+        """Whether a node stands in a class or a function that nothing in the program names."""
+        around = [a for a in self.training.module.ancestors(node) if isinstance(a, (ast.ClassDef, ast.FunctionDef))]
         return bool(around) and is_never_named(self.training.module, around[-1])
 
     def _averages_late(self, target: ast.Name | ast.Attribute, made: ast.expr) -> bool:

@@ -86,8 +86,8 @@ def code_apart(training: Training, unit_modules: Iterable[Module]) -> dict[Modul
     }
 
 
-def is_never_named(files: Files, definition: ast.ClassDef) -> bool:
-    """Whether no file of the program says the name of a class, outside of the class itself."""
+def is_never_named(files: Files, definition: ast.ClassDef | ast.FunctionDef) -> bool:
+    """Whether no file of the program says the name of a class or a function, outside of it."""
     inside = set(files.walk(definition))
     return not any(
         definition.name == getattr(node, "id", getattr(node, "attr", getattr(node, "name", None)))
