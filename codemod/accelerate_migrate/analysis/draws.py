@@ -12,12 +12,13 @@ import re
 import sys
 from collections.abc import Iterator
 
+from accelerate_migrate.analysis.atoms import FunctionRef
 from accelerate_migrate.analysis.modules import Files, is_main_block
 from accelerate_migrate.analysis.training import Training
 
 _KNOWN = sys.stdlib_module_names | {
-    *("PIL", "cv2", "graphviz", "h5py", "imageio", "matplotlib", "numpy", "pandas", "requests", "scipy", "seaborn"),
-    *("tensorboardX", "torch", "torchvision", "tqdm", "visdom", "yaml"),
+    *("PIL", "cv2", "einops", "graphviz", "h5py", "imageio", "matplotlib", "numpy", "pandas", "requests", "scipy"),
+    *("seaborn", "soundfile", "tensorboardX", "torch", "torchvision", "tqdm", "unidecode", "visdom", "yaml"),
 }
 _DRAWS = re.compile(
     r"s?rand|shuffle$|sample|rsample|choices?$|permut|(log_?)?normal(_|variate)?$|uniform|multinomial|bernoulli|poisson"
@@ -35,7 +36,7 @@ def is_same_everywhere(training: Training, backward: ast.Call) -> bool:
     """Whether the data that this backward learns from is certainly the same on every process."""
     files = training.module
     scopes = training.callers_of(files.function(backward))
-    if not all(isinstance(scope, ast.Module) or training.store.callers.get(scope) for scope in scopes):
+    if not all(_is_called_here(training, scope) for scope in scopes):
         return False  # called from elsewhere, with who knows what
     nodes = list(files.everywhere())
     if any(_is_unknown_import(node, files) for node in nodes):
@@ -54,6 +55,14 @@ def is_same_everywhere(training: Training, backward: ast.Call) -> bool:
         if not any(kind == family and _comes_first(training, seed, call) for seed, kind in seeds):
             return False
     return True
+
+
+def _is_called_here(training: Training, scope: ast.AST) -> bool:
+    """Whether a scope is a file, or a function that the program calls, maybe by way of ``optimizer.step(closure)``."""
+    if isinstance(scope, ast.Module) or training.store.callers.get(scope):
+        return True
+    handed = (argument for step in training.steps for argument in (*step.args, *(k.value for k in step.keywords)))
+    return any(ref.node is scope for argument in handed for ref in training.value(argument).of(FunctionRef))
 
 
 def _names(node: ast.AST) -> Iterator[str]:

@@ -20,6 +20,14 @@ def apply(context: Context) -> None:
     ]
     if len(unfed) < len(plan.training.backwards):
         unfed = [call for call in unfed if not _is_never_called(context, call)]
+    played = [call for call in unfed if _learns_from_play(context, call)]
+    if played:
+        context.note(
+            played[0],
+            "no DataLoader feeds this backward: every process plays by itself, as a replica of the others where all "
+            "draws are seeded alike; where they are not, the gradients of all plays are averaged",
+        )
+        unfed = [call for call in unfed if call not in played]
     doubtful = next((call for call in unfed if not is_same_everywhere(plan.training, call)), None)
     if doubtful is not None:
         context.review(
@@ -32,6 +40,24 @@ def apply(context: Context) -> None:
             "no DataLoader feeds this backward: every process computes the same from the same data, which is right, "
             "and no faster than one process",
         )
+
+
+def _learns_from_play(context: Context, backward: ast.Call) -> bool:
+    """Whether a backward belongs to reinforcement learning: ``state, reward, done, info = env.step(action)``."""
+    training = context.plan.training
+    started: set[str] = set()
+    stepped: set[str] = set()
+    for node in training.reached(training.callers_of(context.plan.module.function(backward))):
+        call = node.value if isinstance(node, ast.Assign) else node
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        receiver = ast.unparse(call.func.value)
+        if call.func.attr == "reset":
+            started.add(receiver)
+        elif call.func.attr == "step" and isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            if len(call.args) == 1 and len(node.targets[0].elts) in (4, 5):
+                stepped.add(receiver)
+    return not started.isdisjoint(stepped)
 
 
 def _is_never_called(context: Context, call: ast.Call) -> bool:
@@ -54,8 +80,8 @@ RULE = Rule(
     "whole is the same on every process, which is correct but gains nothing.",
     before="out = model(features, adj)\nloss = criterion(out[train], labels[train])\nloss.backward()",
     after="out = model(features, adj)\nloss = criterion(out[train], labels[train])\naccelerator.backward(loss)",
-    safety="Where nothing is drawn, or only from a seeded generator, every process trains the same. Otherwise each may "
-    "have data of its own, which only a person can judge.",
+    safety="Reinforcement learning is noted. Where nothing is drawn, or only from a seeded generator, every process "
+    "trains the same. Otherwise each may have data of its own, which only a person can judge.",
     apply=apply,
     order=70,
 )

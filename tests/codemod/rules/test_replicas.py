@@ -150,3 +150,73 @@ def test_a_function_that_nothing_calls_trains_nothing() -> None:
         """,
         TRAINED,
     )
+
+
+def test_every_process_plays_by_itself() -> None:
+    check_migrated(
+        """
+         import gymnasium
+         import torch
+         import torch.nn.functional as F
+         from torch import nn
+        +from accelerate_runtime import Accelerator
+
+         env = gymnasium.make("CartPole-v1")
+        +accelerator = Accelerator(cpu=True)
+         model = nn.Linear(4, 2)
+        !AM100 note: stays on the CPU
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        +model, optimizer = accelerator.prepare(model, optimizer)
+
+
+         def play():
+             state, _ = env.reset()
+             rewards = []
+             for _ in range(100):
+                 scores = model(torch.from_numpy(state))
+                 action = torch.multinomial(scores.softmax(0), 1)
+                 state, reward, done, cut, _ = env.step(action.item())
+                 rewards.append(reward * scores[action])
+             return torch.cat(rewards)
+
+
+         for _ in range(10):
+             optimizer.zero_grad()
+             loss = -play().sum()
+        -    loss.backward()
+        !    AM250 note: every process plays by itself
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """
+    )
+
+
+def test_a_closure_that_computes_the_same_everywhere() -> None:
+    check_migrated(
+        """
+         import torch
+         import torch.nn.functional as F
+         from torch import nn
+        +from accelerate_runtime import Accelerator
+
+         torch.manual_seed(0)
+         x, y = torch.randn(96, 8), torch.randint(3, (96,))
+        +accelerator = Accelerator(cpu=True)
+         model = nn.Linear(8, 3)
+        !AM100 note: stays on the CPU
+         optimizer = torch.optim.LBFGS(model.parameters())
+        +model, optimizer = accelerator.prepare(model, optimizer)
+
+
+         def closure():
+             optimizer.zero_grad()
+             loss = F.cross_entropy(model(x), y)
+        -    loss.backward()
+        !    AM250 note: every process computes the same
+        +    accelerator.backward(loss)
+             return loss
+
+
+         optimizer.step(closure)
+        """
+    )
