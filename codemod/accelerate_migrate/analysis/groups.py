@@ -11,7 +11,7 @@ from accelerate_migrate.analysis.atoms import Batches, Object, Role, Site
 from accelerate_migrate.analysis.homes import Home
 from accelerate_migrate.analysis.modules import DEFINITIONS, LOOPS, Files
 from accelerate_migrate.analysis.peeks import is_peek
-from accelerate_migrate.analysis.scopes import assigned_targets
+from accelerate_migrate.analysis.scopes import argument_for, assigned_targets, parameters
 from accelerate_migrate.analysis.training import Training
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import flatten
@@ -257,7 +257,7 @@ def check_aliases(training: Training, groups: list[Group], known: frozenset[str]
             if not before or not _is_read_later(training, group, node, text):
                 continue
             sites = (inside | drawn) & group.sites
-            if not drawn and all(s.role is Role.MODEL for s in sites) and not _is_called(training, node, text):
+            if not drawn and all(s.role is Role.MODEL for s in sites) and not _is_called(training, group, node, text):
                 continue
             done = (
                 "draws from a loader"
@@ -319,15 +319,33 @@ def _is_read_later(training: Training, group: Group, node: ast.expr, text: str) 
     )
 
 
-def _is_called(training: Training, node: ast.expr, text: str) -> bool:
-    """Whether something calls the model by this name, or hands it on."""
+def _is_called(training: Training, group: Group, node: ast.expr, text: str) -> bool:
+    """Whether something behind the ``prepare`` calls the model by this name, or hands it on to what may."""
     module = training.module
     name = node.attr if isinstance(node, ast.Attribute) else text
     for call in module.walk(module.class_of(module.function(node)) or module.function(node)):
-        if isinstance(call, ast.Call):
-            for used in (call.func, *call.args, *(k.value for k in call.keywords)):
-                while isinstance(used, ast.Subscript):
-                    used = used.value
-                if getattr(used, "attr", getattr(used, "id", None)) == name:
+        if not isinstance(call, ast.Call) or (module.function(call) is group.scope and call.lineno <= group.end):
+            continue
+        for used in (call.func, *call.args, *(k.value for k in call.keywords)):
+            whole = used
+            while isinstance(whole, ast.Subscript):
+                whole = whole.value
+            if getattr(whole, "attr", getattr(whole, "id", None)) == name:
+                if used is call.func or not _is_only_asked(training, call, used):
                     return True
     return False
+
+
+def _is_only_asked(training: Training, call: ast.Call, argument: ast.expr) -> bool:
+    """Whether functions of the program only ask an argument for its attributes: ``model.state_dict()``."""
+    module = training.module
+    callees = training.store.calls.get(call, set())
+    for callee in callees:
+        if not isinstance(callee, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return False
+        named = [p.arg for p in parameters(callee) if argument_for(call, callee, p.arg) is argument]
+        reads = [n for n in module.walk(callee) if isinstance(n, ast.Name) and n.id in named]
+        asked = (module.parents[n] for n in reads)
+        if not named or not all(isinstance(a, ast.Attribute) and a.attr not in ("forward", "__call__") for a in asked):
+            return False
+    return bool(callees)

@@ -219,6 +219,8 @@ def _chosen(
         names = [place for place in held_by if place.scope is scope]
         plain = [place for place in names if not place.name.endswith("]")]
         used = [place for place in plain or names if _is_used_to_train(training, place)] or (plain or names)
+        if len(used) > 1 and site.role is Role.MODEL:  # `net` is trained, `bare_net` beside it is saved
+            used = [place for place in used if _is_run(training, place)] or used
         attributes = [place for place in used if "." in place.name]
         if len(used) > 1 and len(attributes) == 1:
             used = attributes
@@ -254,6 +256,14 @@ def _is_begun_before_models(training: Training, site: Site, made: ast.Call) -> b
     around = training.module.parents[made]
     begun = isinstance(around, ast.Call) and training.value(around.func) == value(Library("builtins.iter"))
     return begun and not all((m.path, m.line < site.line) == (site.path, True) for m in training.models)
+
+
+def _is_run(training: Training, place: Home) -> bool:
+    """Whether the model in a place is called under this name."""
+    return any(
+        isinstance(node, ast.Call) and training.forwards(node) & place.sites and ast.unparse(node.func) == place.name
+        for node in training.module.walk(place.scope)
+    )
 
 
 def _is_used_to_train(training: Training, place: Home) -> bool:

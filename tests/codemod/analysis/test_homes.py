@@ -107,7 +107,7 @@ REFUSED = {
     "several names": (
         (
             "net = nn.Linear(8, 3)\nalias = net\nopt = torch.optim.SGD(alias.parameters(), lr=0.1)\n"
-            "print(net, alias)\nnet(x).mean().backward()\nopt.step()\n"
+            "(net(x).mean() + alias(x).mean()).backward()\nopt.step()\n"
         ),
         "several names",
     ),

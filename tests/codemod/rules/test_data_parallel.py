@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated, check_refused
 
 SPLIT = IMPORTS.replace("import Accelerator", "import Accelerator, DataLoaderConfiguration")
 
@@ -108,4 +108,50 @@ def test_the_functional_form_inside_a_model_is_named_and_left() -> None:
         +    accelerator.backward(loss)
              optimizer.step()
         """,
+    )
+
+
+def test_the_model_beside_its_wrapper_is_saved() -> None:
+    check_migrated(
+        IMPORTS.replace("import Accelerator", "import Accelerator, DataLoaderConfiguration"),
+        """
+         bare = nn.Linear(8, 3)
+        +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
+        -model = nn.DataParallel(bare)
+        ! AM180 review: DataParallel split each batch
+        +model = bare
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+        """
+
+
+         def keep(net, path):
+        -    torch.save(net.state_dict(), path)
+        +    accelerator.save(accelerator.get_state_dict(net), path)
+
+
+         keep(bare, "weights.pt")
+        """,
+    )
+
+
+def test_a_model_that_is_called_beside_its_wrapper_refuses_the_file() -> None:
+    check_refused(
+        """
+         import torch
+         from torch import nn
+         from torch.utils.data import DataLoader
+
+         bare = nn.Linear(8, 3)
+        !AM900 refused: goes by several names
+         model = nn.DataParallel(bare)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         for x in DataLoader(torch.randn(96, 8), batch_size=32):
+             optimizer.zero_grad()
+             (model(x).mean() + bare(x).mean()).backward()
+             optimizer.step()
+        """
     )
