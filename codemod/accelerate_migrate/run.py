@@ -50,6 +50,7 @@ def migrate_files(program: Program, options: Options, *, tracebacks: bool = Fals
     """
     results: dict[str, FileResult] = {}
     scripts: list[Script] = []
+    idle: list[Script] = []
     notebooks: dict[str, Notebook] = {}
     for found in program:
         outcome = _first_look(found)
@@ -62,7 +63,10 @@ def migrate_files(program: Program, options: Options, *, tracebacks: bool = Fals
             scripts.append(outcome)
         else:
             results[found.path] = outcome
+            if outcome.status is Status.UNCHANGED and found.path.endswith(".py") and b"__name__" in outcome.before:
+                idle.append(Script(found.path, outcome.before))
     if scripts:
+        scripts += _starters(scripts, idle)
         for script, result in zip(scripts, _contained(scripts, options, tracebacks), strict=True):
             results[script.path] = _parsed(script) if _is_silent(result) else result
     for path, notebook in notebooks.items():
@@ -89,6 +93,14 @@ def _first_look(found: Found) -> Script | Notebook | FileResult:
     except SourceProblem as problem:
         return refused(found.path, data, SOURCE, problem.message, problem.line)
     return FileResult(found.path, Status.UNCHANGED, data)
+
+
+def _starters(scripts: Sequence[Script], idle: Sequence[Script]) -> list[Script]:
+    """The scripts that say nothing about training themselves but start it: they import what does."""
+    from accelerate_migrate.analysis.components import imported_names
+
+    names = {part for script in scripts for part in os.path.splitext(script.path)[0].split(os.sep)[-2:]}
+    return [script for script in idle if not names.isdisjoint(imported_names(script.data))]
 
 
 def _contained(scripts: Sequence[Script], options: Options, tracebacks: bool) -> list[FileResult]:

@@ -179,6 +179,8 @@ class Calls(Store):
         if name in library.PASS_THROUGH:
             first = given.get(0, "iterable")
             return iterated(first) if first is not None else ANY
+        if name in library.PARAMETERS:  # whose parameter it is shows when it is assigned
+            return (given.get(0, "data") or ANY) | value(Parameters(frozenset()))
         if name.startswith("builtins."):
             return call_builtin(self, name[9:], node, given, frame)
         if library_arrays.makes_fresh_tensor(name):

@@ -53,6 +53,11 @@ def components(sources: Mapping[str, bytes], seeds: Sequence[str]) -> list[list[
     return result
 
 
+def imported_names(data: bytes) -> set[str]:
+    """The last names of the modules that a file may import: ``trainer`` of ``from lib.trainer import Trainer``."""
+    return {dotted.rsplit(".", 1)[-1] for dotted, _ in _imports(data)}
+
+
 def _imported(path: str, data: bytes, sources: Mapping[str, bytes], beside: dict[str, bytes]) -> set[str]:
     """The scripts that a file imports, those behind files on disk that are no scripts of the program included.
 

@@ -402,7 +402,7 @@ class Expressions(Calls):
     def _assign_attribute(self, target: ast.Attribute, one: Value, frame: Frame) -> None:
         for atom in self.expression(target.value, frame):
             if isinstance(atom, Object):
-                self.set_field(atom.site, target.attr, one)
+                self.set_field(atom.site, target.attr, _owned_by(atom, one))
             elif atom is UNKNOWN or isinstance(atom, Bound):
                 self.remember_attribute(frame.module, self.text(target), one)
 
@@ -416,6 +416,14 @@ class Expressions(Calls):
             for owner in self.expression(target.value.value, frame):
                 if isinstance(owner, Object):
                     self.set_field(owner.site, target.value.attr, changed)
+
+
+def _owned_by(model: Object, one: Value) -> Value:
+    """A value as an attribute of a model: a parameter made for it is the model's own."""
+    nobody = Parameters(frozenset())
+    if model.site.role is not Role.MODEL or nobody not in one.atoms:
+        return one
+    return value(*(a for a in one if a != nobody), Parameters(frozenset([model.site])))
 
 
 def _of_class(defined: Atom, owner: ClassRef) -> Value:

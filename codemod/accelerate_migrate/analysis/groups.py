@@ -59,7 +59,7 @@ def group_homes(training: Training, homes: list[Home]) -> list[Group]:
         anchor = _anchor(module, members)
         if _trains(training, anchor, members):
             anchor = _last_binding(members)
-        _check_certain(module, members, anchor)
+        anchor = _where_certain(module, members, anchor)
         anchor = _behind_setup(training, members, anchor)
         _check_unused(training, scope, members, anchor)
         groups.append(Group(tuple(members), anchor, scope))
@@ -80,6 +80,32 @@ def _branch_around(module: Files, home: Home, homes: list[Home]) -> ast.If | Non
 def _last_binding(homes: list[Home]) -> ast.stmt:
     """The last statement that binds one of the homes, in its own block."""
     return max((s for home in homes for s in home.bindings), key=lambda s: s.lineno)
+
+
+def _where_certain(module: Files, homes: list[Home], anchor: ast.stmt) -> ast.stmt:
+    """An anchor behind which every object exists: maybe in the branch that makes the rest, ``if not inference: …``.
+
+    Without the rest, such as the optimizer, nothing can train. Raises ``Unclear`` where there is no such place.
+    """
+    try:
+        _check_certain(module, homes, anchor)
+    except Unclear as unclear:
+        inner = anchor
+        while isinstance(inner, ast.If):
+            inside = set(module.walk(inner))
+            bound = [s for home in homes for s in home.bindings if s in inside]
+            outside = [s for home in homes for s in home.bindings if s not in inside]
+            in_body = [s for s in inner.body if any(b is s or s in module.ancestors(b) for b in bound)]
+            if not in_body or any(s.lineno > inner.lineno for s in outside):
+                raise unclear
+            inner = in_body[-1]
+            try:
+                _check_certain(module, homes, inner)
+            except Unclear:
+                continue
+            return inner
+        raise
+    return anchor
 
 
 def _check_certain(module: Files, homes: list[Home], anchor: ast.stmt) -> None:

@@ -116,9 +116,9 @@ PASS_THROUGH = frozenset(
         "builtins.reversed",
         "rich.progress.track",
         "torch.jit.script",
-        "torch.nn.Parameter",
     }
 )
+PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available", "torch.backends.mps.is_available",
                        "torch.backends.mps.is_built", "torch.xpu.is_available"})  # fmt: skip
 CURRENT_DEVICE = frozenset(
@@ -286,6 +286,8 @@ def canonical(name: str) -> str:
 def constructed_role(name: str) -> Role | None:
     """The role of the object that calling this qualified name makes, or ``None``."""
     last = name.rsplit(".", 1)[-1]
+    if name in PARAMETERS:
+        return None
     if name in LOADERS:
         return Role.LOADER
     if name in SCALERS or name in CALLED_SCALERS:

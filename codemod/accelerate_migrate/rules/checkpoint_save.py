@@ -8,6 +8,7 @@ from accelerate_migrate.analysis.atoms import Object, Role, StateDict
 from accelerate_migrate.analysis.values import flatten
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_calls, method_calls, own_statement, without_module
+from accelerate_migrate.rules.once import writes_to_memory
 
 
 def apply(context: Context) -> None:
@@ -16,7 +17,7 @@ def apply(context: Context) -> None:
         if context.may_change(call):
             _state_dict(context, call, func)
     for call, names in library_calls(context.plan):
-        if names == {"torch.save"} and context.may_change(call):
+        if names == {"torch.save"} and context.may_change(call) and not writes_to_memory(context, call):
             _save(context, call)
 
 

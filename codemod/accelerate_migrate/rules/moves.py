@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.atoms import Atom, Const, Object, Origin, Role, Tensor
+from accelerate_migrate.analysis.atoms import Atom, Bound, Const, Object, Origin, Role, Tensor
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move, spelled_kinds
 from accelerate_migrate.analysis.library_arrays import CONSTANT_TENSORS
 from accelerate_migrate.analysis.modules import DEFINITIONS
@@ -55,7 +55,8 @@ def _elsewhere(context: Context, known: set[ast.Call]) -> None:
         if not context.plan.value(func.value).of(Tensor) or "device" not in ast.unparse(target):
             continue
         one = context.plan.value(target)
-        if one.may_be_unknown() or any(str(constant.value).startswith("cuda") for constant in one.of(Const)):
+        unknown = one.may_be_unknown() or bool(one.of(Bound))
+        if unknown or any(str(constant.value).startswith("cuda") for constant in one.of(Const)):
             context.review(
                 call,
                 f"`prepare` has put this on the process's own device, and `{ast.unparse(target)}` may be another: "
@@ -97,12 +98,23 @@ def _is_moved_by_prepare(context: Context, atom: Atom) -> bool:
     if isinstance(atom, Object) and atom.site.role is Role.MODEL:
         if atom.site not in plan.prepared or atom.site in plan.copied:
             return False
+        if _is_prepared_in_branch(context, atom):
+            return False
         return not _runs_before_prepare(context, atom) and not _goes_to_cpu(context, atom)
     if isinstance(atom, Object) and atom.site.role is Role.LOSS:
         return not plan.store.details[atom.site].has_parameters  # nothing in it to move
     return (
         isinstance(atom, Tensor) and atom.origin is Origin.BATCH and bool(atom.loaders) and atom.loaders <= plan.sharded
     )
+
+
+def _is_prepared_in_branch(context: Context, model: Object) -> bool:
+    """Whether a model is prepared under a condition only that it is not made under: ``if training: …``."""
+    group = context.plan.group_of(model.site)
+    assert group is not None
+    bindings = [s for home in group.homes if model.site in home.sites for s in home.bindings]
+    branches = [a for a in context.plan.module.ancestors(group.anchor) if isinstance(a, ast.If)]
+    return any(branch not in context.plan.module.ancestors(binding) for branch in branches for binding in bindings)
 
 
 def _goes_to_cpu(context: Context, model: Object) -> bool:

@@ -8,11 +8,13 @@ from accelerate_migrate.edits import AddImport, Wrap
 from accelerate_migrate.rules.base import Context, short
 from accelerate_migrate.rules.calls import library_names, own_statement
 
+_BUFFERS = frozenset({"io.BytesIO", "io.StringIO"})
+
 
 def write_once(context: Context, call: ast.Call) -> bool:
     """Let the main process alone run a call that is a statement of its own; say so, or why that is not possible."""
     statement = own_statement(context.plan, call)
-    if statement is not None and is_guarded(context, statement):
+    if statement is not None and (is_guarded(context, statement) or writes_to_memory(context, call)):
         return True
     if statement is None or not context.has_accelerator(call):
         context.review(call, f"{short(call)} runs on every process")
@@ -25,6 +27,20 @@ def write_once(context: Context, call: ast.Call) -> bool:
     context.guard(statement)
     context.migrated(call, f"{short(call.func)}: the main process writes")
     return True
+
+
+def writes_to_memory(context: Context, call: ast.Call) -> bool:
+    """Whether a call is given a buffer in memory, ``io.BytesIO()``, which every process has for itself."""
+    module = context.plan.module
+    given = (*call.args, *(k.value for k in call.keywords))
+    names = {ast.unparse(a) for a in given if isinstance(a, (ast.Name, ast.Attribute))}
+    made = [
+        node.value
+        for node in module.walk(module.function(call))
+        if isinstance(node, ast.Assign) and names.intersection(map(ast.unparse, node.targets))
+    ]
+    calls = (node for node in (*given, *made) if isinstance(node, ast.Call))
+    return any(not library_names(context.plan, node.func).isdisjoint(_BUFFERS) for node in calls)
 
 
 def to_null_device(context: Context, path: ast.expr) -> bool:
