@@ -49,3 +49,34 @@ def test_a_file_that_stays_costs_no_memory(folder: Path) -> None:
     Path("plain.py").write_text("x = 1\n" * 1000)
     ((result,),) = migrate_all(discover(["."]).programs(), Options())
     assert (result.status, result.before) == (Status.UNCHANGED, b"")
+
+
+def test_a_script_that_says_nothing_of_torch_starts_the_training(folder: Path) -> None:
+    """What makes the trainer is known by the script alone: without it, nothing would construct the class."""
+    Path("trainer.py").write_text(
+        "from torch import nn, optim\n"
+        "from torch.utils.data import DataLoader\n\n"
+        "class Trainer:\n"
+        "    def __init__(self, batch_size):\n"
+        "        self.net = nn.Linear(8, 3)\n"
+        "        self.optimizer = optim.SGD(self.net.parameters(), lr=0.1)\n"
+        "        self.loader = DataLoader(range(99), batch_size)\n\n"
+        "    def run(self):\n"
+        "        for x in self.loader:\n"
+        "            self.optimizer.zero_grad()\n"
+        "            self.net(x).mean().backward()\n"
+        "            self.optimizer.step()\n\n"
+        "if False:\n    Trainer(3)\n"
+    )
+    Path("main.py").write_text(
+        'from trainer import Trainer\n\nif __name__ == "__main__":\n    print("begin")\n    Trainer(4).run()\n'
+    )
+    Path("other.py").write_text('if __name__ == "__main__":\n    print("nothing")\n')
+    ((main, other, trainer),) = migrate_all(discover(["."]).programs(), Options())
+    assert [result.status for result in (main, other, trainer)] == [
+        Status.UNCHANGED,
+        Status.UNCHANGED,
+        Status.MIGRATED,
+    ]
+    assert [(finding.line, finding.code) for finding in main.findings] == [(4, "AM230")]
+    assert not other.findings

@@ -9,6 +9,7 @@ from textwrap import dedent
 from accelerate_migrate.findings import FileResult, Options, Severity, Status
 from accelerate_migrate.migrate import migrate_program
 from accelerate_migrate.source import Script
+from support.migration import check_program
 
 
 def migrated(files: Mapping[str, str], folder: Path = Path()) -> dict[str, FileResult]:
@@ -288,3 +289,56 @@ def test_a_folder_that_must_be_new() -> None:
     result = migrated({"setting.py": setup, "train.py": train})["setting.py"]
     assert "folder.mkdir(parents=True, exist_ok=True)" in lines_of(result)
     assert any("make this folder at once" in message for message in said(result, Severity.REVIEW))
+
+
+def test_a_branch_that_makes_the_optimizer_prepares_there() -> None:
+    check_program(
+        {
+            "train.py": """
+                 import torch
+                +from accelerate_runtime import Accelerator
+                 from torch import nn
+                 from torch.utils.data import DataLoader
+
+
+                 class Margin(nn.Module):
+                     def __init__(self):
+                         super().__init__()
+                         self.kernel = nn.Parameter(torch.zeros(3, 3))
+
+                     def forward(self, x):
+                         return x @ self.kernel
+
+
+                 class Learner:
+                -    def __init__(self, device, inference=False):
+                -        self.net = nn.Linear(8, 3).to(device)
+                +    def __init__(self, accelerator, inference=False):
+                +        self.net = nn.Linear(8, 3).to(accelerator.device)
+                         if not inference:
+                -            self.head = Margin().to(device)
+                +            self.head = Margin()
+                             self.loader = DataLoader(torch.randn(96, 8), batch_size=4)
+                             groups = [{"params": list(self.net.parameters()) + [self.head.kernel]}]
+                             self.optimizer = torch.optim.SGD(groups, lr=0.1)
+                +            self.net, self.head, self.optimizer, self.loader = accelerator.prepare(
+                +                self.net, self.head, self.optimizer, self.loader
+                +            )
+                         else:
+                             self.threshold = 0.5
+
+                     def train(self):
+                         for x in self.loader:
+                             self.optimizer.zero_grad()
+                -            self.head(self.net(x)).mean().backward()
+                +            accelerator.backward(self.head(self.net(x)).mean())
+                             self.optimizer.step()
+
+
+                -device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+                -Learner(device).train()
+                +accelerator = Accelerator()
+                +Learner(accelerator).train()
+            """
+        }
+    )

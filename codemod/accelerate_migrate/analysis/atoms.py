@@ -58,7 +58,7 @@ class Details:
 
     nodes: set[ast.Call] = field(default_factory=set)
     owners: Value | None = None  # optimizer: the models whose parameters it owns; scheduler: its optimizer
-    owns_tensors: bool = False  # optimizer: it was given tensors, whatever they belong to
+    owns_tensors: bool = False  # optimizer: it was given tensors that no model holds
     class_def: ClassRef | None = None
     fields: dict[str, Value] = field(default_factory=dict)
     reduction: Reduction | None = None  # loss: what its call returns

@@ -35,14 +35,13 @@ from accelerate_migrate.analysis.atoms import (
 )
 from accelerate_migrate.analysis.builtin_calls import call_builtin, iterated
 from accelerate_migrate.analysis.frames import Arguments, Frame
-from accelerate_migrate.analysis.methods import call_method, owned_models
+from accelerate_migrate.analysis.methods import call_method, loose_tensors, owned_models
 from accelerate_migrate.analysis.modules import Module
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.values import (
     ANY,
     BOTTOM,
     Value,
-    flatten,
     join,
     sequence,
     value,
@@ -305,8 +304,8 @@ class Calls(Store):
             owned = owned_models(arguments.all())
             owned |= {s for v in arguments.all() for s in v.sites(Role.MODEL)}  # create_optimizer(args, model)
             unresolved = ANY if not owned else BOTTOM
-            tensors_given = any(isinstance(atom, Tensor) for one in arguments.all() for atom in flatten(one))
-            self.details[site].owns_tensors |= tensors_given
+            given = arguments.get(0, "params")
+            self.details[site].owns_tensors |= given is not None and bool(loose_tensors([given]))
             found = join([value(*map(Object, owned)), unresolved])
         elif site.role is Role.SCHEDULER:
             found = join(value(Object(s)) for v in arguments.all() for s in v.sites(Role.OPTIMIZER))

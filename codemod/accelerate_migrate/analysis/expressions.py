@@ -22,6 +22,7 @@ from accelerate_migrate.analysis.atoms import (
     ModuleRef,
     Number,
     Object,
+    Origin,
     Parameters,
     Process,
     Reduction,
@@ -33,7 +34,7 @@ from accelerate_migrate.analysis.atoms import (
 from accelerate_migrate.analysis.calls import Calls
 from accelerate_migrate.analysis.frames import Frame
 from accelerate_migrate.analysis.library import canonical
-from accelerate_migrate.analysis.methods import root_sites
+from accelerate_migrate.analysis.methods import loose_tensors, owned_models, root_sites
 from accelerate_migrate.analysis.modules import Program
 from accelerate_migrate.analysis.scopes import is_decorated
 from accelerate_migrate.analysis.values import (
@@ -266,9 +267,10 @@ class Expressions(Calls):
         spoken = processes.computed(left, operator, right)
         if spoken is not None:
             return spoken
-        parameters = [a for side in (left, right) for a in side if isinstance(a, Parameters)]
-        if parameters and isinstance(operator, ast.Add):  # list(a.parameters()) + list(b.parameters())
-            return value(Parameters(frozenset().union(*(a.models for a in parameters))))
+        atoms = [a for side in (left, right) for a in side]
+        if isinstance(operator, ast.Add) and any(isinstance(a, Parameters) for a in atoms):
+            if not any(isinstance(a, Tensor) for a in atoms):  # list(a.parameters()) + [b.weight, tensor]
+                return value(Parameters(owned_models([left, right])), *loose_tensors([left, right]))
         containers = [a for side in (left, right) for a in side if isinstance(a, Sequence_)]
         if containers and isinstance(operator, ast.Add):
             items = join(one for container in containers for one in container.held)
@@ -419,11 +421,10 @@ class Expressions(Calls):
 
 
 def _owned_by(model: Object, one: Value) -> Value:
-    """A value as an attribute of a model: a parameter made for it is the model's own."""
-    nobody = Parameters(frozenset())
-    if model.site.role is not Role.MODEL or nobody not in one.atoms:
+    """A value as an attribute of a model: a parameter made for it is the model's own, and is where the model is."""
+    if model.site.role is not Role.MODEL or Parameters(frozenset()) not in one.atoms:
         return one
-    return value(*(a for a in one if a != nobody), Parameters(frozenset([model.site])))
+    return value(Tensor(Origin.OUTPUT, models=frozenset([model.site])))
 
 
 def _of_class(defined: Atom, owner: ClassRef) -> Value:

@@ -134,6 +134,8 @@ def _stays_on_cpu(context: Context) -> bool:
         return False
     if not all(plan.training.drawn_for(call) for call in plan.training.backwards):
         return True
+    if any(plan.store.details[site].owns_tensors for site in plan.training.optimizers):
+        return True
     looping = [loop.node for loop in plan.training.loops]
     whole = [loop.node for loop in plan.training.loops if not loop.loaders <= plan.sharded]
     if any(plan.training.forwards(node) & plan.prepared for node in plan.training.reached(whole)):

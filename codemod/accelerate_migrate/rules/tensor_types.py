@@ -16,6 +16,7 @@ from accelerate_migrate.analysis.atoms import (
     Sequence_,
     Tensor,
 )
+from accelerate_migrate.analysis.devices import is_device_flag
 from accelerate_migrate.analysis.scopes import binding_scope
 from accelerate_migrate.analysis.tensor_types import DEFAULT_DTYPE, TensorType, tensor_type, torch_name
 from accelerate_migrate.analysis.values import Value, flatten
@@ -45,7 +46,9 @@ def apply(context: Context) -> None:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and context.may_change(node):
             _alias(context, node)
     for node in module.walk():
-        if isinstance(node, ast.Attribute) and context.may_change(node):
+        if isinstance(node, (ast.If, ast.IfExp)):
+            _choice(context, node)
+        elif isinstance(node, ast.Attribute) and context.may_change(node):
             _left(context, node)
 
 
@@ -287,6 +290,42 @@ def _alias(context: Context, node: ast.Assign | ast.AnnAssign) -> None:
     if of_cuda and all(context.is_gone(n) for n in loads):
         context.migrated(node, f"`{target.id}`: each tensor is given its dtype and device where it is made")
         context.delete_emptying(node)
+
+
+def _choice(context: Context, node: ast.If | ast.IfExp) -> None:
+    """Name a choice between a type of CUDA and one of the CPU that is more than whether CUDA is there."""
+    by_tensor = any(isinstance(n, ast.Attribute) and n.attr in ("is_cuda", "device") for n in ast.walk(node.test))
+    if by_tensor or is_device_flag(context.plan.training, node.test) or not context.plan.module.is_active(node):
+        return
+    if isinstance(node, ast.IfExp):
+        ways = {"": (node.body, node.orelse)}
+    else:
+        bodies = [_assigned(node.body), _assigned(node.orelse)]
+        ways = {name: (bodies[0][name], bodies[1][name]) for name in bodies[0].keys() & bodies[1].keys()}
+    for one, other in ways.values():
+        types = [tensor_type(context.plan.value(way)) for way in (one, other)]
+        if None not in types and {known.cuda for known in types if known is not None} == {True, False}:
+            context.review(
+                node.test,
+                f"`{short(node.test)}` chose between CUDA and the CPU, which is the accelerator's choice now: start "
+                "with `--cpu`, or set ACCELERATE_USE_CPU, where the CPU is meant",
+            )
+            return
+
+
+def _assigned(block: list[ast.stmt]) -> dict[str, ast.expr]:
+    """What a block assigns to variables, by name."""
+    found: dict[str, ast.expr] = {}
+    for statement in block:
+        if not isinstance(statement, ast.Assign):
+            continue
+        for target in statement.targets:
+            if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
+                pairs = list(zip(target.elts, statement.value.elts, strict=False))
+            else:
+                pairs = [(target, statement.value)]
+            found |= {name.id: made for name, made in pairs if isinstance(name, ast.Name)}
+    return found
 
 
 def _left(context: Context, node: ast.Attribute) -> None:

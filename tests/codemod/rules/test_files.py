@@ -119,3 +119,18 @@ def test_methods_of_the_same_name_stay() -> None:
         """,
         TRAINED,
     )
+
+
+def test_a_picture_in_memory_is_for_every_process() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+         import io
+         import matplotlib.pyplot as plt
+         buffer = io.BytesIO()
+         plt.savefig(buffer, format="png")
+         copied = io.BytesIO()
+         torch.save(loss, copied)
+        """,
+    )

@@ -131,6 +131,11 @@ PAGES = {
         STARTED + "rank = dist.get_rank()\nmodel = nn.Linear(8, 3)\n",
         "optimizer = SGD(model.parameters(), lr=0.1)\n" + DATA + EPOCH,
     ),
+    "loose-tensors": Around(
+        IMPORTS + "model = nn.Linear(8, 3)\n" + DATA,
+        STEP,
+        dots=DATA + "for x, y in loader:\n    optimizer.zero_grad()\n    loss = (scale * model(x)).mean()",
+    ),
     "gradient-averaging": Around(
         STARTED,
         dots=MODEL

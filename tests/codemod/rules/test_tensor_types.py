@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accelerate_migrate.findings import Status
-from support.migration import PREPARED, TRAINED, check_migrated, migrate
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated, migrate
 
 ALIASES = """
     -Tensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor
@@ -256,3 +256,26 @@ def test_the_name_of_a_type_stands_for_its_dtype() -> None:
 def test_a_class_of_ones_own_is_no_tensor_type() -> None:
     result = migrate("import torch\nclass Tensor:\n    pass\nz = Tensor(8)\nTensor.cuda = 1\n")
     assert result.status is Status.UNCHANGED
+
+
+def test_a_flag_that_chose_the_cpu_is_named() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -import sys
+        +accelerator = Accelerator()
+        -kind = torch.FloatTensor if "-c" in sys.argv else torch.cuda.FloatTensor
+        !AM115 review: start with `--cpu`
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         for x, y in loader:
+             optimizer.zero_grad()
+        -    loss = F.cross_entropy(model(x.type(kind)), y)
+        -    loss.backward()
+        +    loss = F.cross_entropy(model(x.float()), y)
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
