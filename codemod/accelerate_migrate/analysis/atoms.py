@@ -118,6 +118,7 @@ class Origin(str, Enum):
 
     BATCH = "batch"  # straight from a loader: on the loader's device
     OUTPUT = "output"  # computed on the device by a model
+    PARAMETER = "parameter"  # of a model, and where that is
     FRESH = "fresh"  # made on the spot, on the CPU unless told
     ARRAY = "array"  # no tensor any more: NumPy's, or a list
     OTHER = "other"

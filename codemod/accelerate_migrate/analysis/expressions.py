@@ -424,7 +424,7 @@ def _owned_by(model: Object, one: Value) -> Value:
     """A value as an attribute of a model: a parameter made for it is the model's own, and is where the model is."""
     if model.site.role is not Role.MODEL or Parameters(frozenset()) not in one.atoms:
         return one
-    return value(Tensor(Origin.OUTPUT, models=frozenset([model.site])))
+    return value(Tensor(Origin.PARAMETER, models=frozenset([model.site])))
 
 
 def _of_class(defined: Atom, owner: ClassRef) -> Value:

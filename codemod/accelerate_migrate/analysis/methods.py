@@ -70,7 +70,9 @@ def owned_models(arguments: Iterable[Value]) -> frozenset[Site]:
                 found |= atom.models
             elif isinstance(atom, Bound):  # model.fc.weight
                 found |= root_sites(value(atom))
-            elif isinstance(atom, Tensor):  # model.kernel, a parameter of a model of the program
+            elif (
+                isinstance(atom, Tensor) and atom.origin is Origin.PARAMETER
+            ):  # model.kernel, of a class of the program
                 found |= atom.models
     return frozenset(found)
 
@@ -78,7 +80,7 @@ def owned_models(arguments: Iterable[Value]) -> frozenset[Site]:
 def loose_tensors(arguments: Iterable[Value]) -> frozenset[Tensor]:
     """The tensors among these arguments that no model holds, containers looked through."""
     atoms = (atom for one in arguments for atom in flatten(one))
-    return frozenset(atom for atom in atoms if isinstance(atom, Tensor) and not atom.models)
+    return frozenset(atom for atom in atoms if isinstance(atom, Tensor) and atom.origin is not Origin.PARAMETER)
 
 
 def call_method(calls: Calls, method: Bound, node: ast.Call, given: Arguments, frame: Frame) -> Value:

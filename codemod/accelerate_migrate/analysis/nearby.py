@@ -48,6 +48,7 @@ _ONLY_OF_TENSORS = frozenset(
         "numel",
     }
 )
+_ON_DEVICE = (Origin.BATCH, Origin.OUTPUT, Origin.PARAMETER)
 Evaluate: TypeAlias = Callable[[ast.AST], Value]
 # Asking this of something says that it is a tensor of torch.
 _OF_TENSORS = _ONLY_OF_TENSORS | {
@@ -181,7 +182,7 @@ def _is_local(module: Tree, function: ast.AST, name: str) -> bool:
 def _is_on_device(one: Value) -> bool:
     """Whether every alternative is a tensor that a loader, a model or an operation on such gives."""
     atoms = list(one)
-    return bool(atoms) and all(isinstance(a, Tensor) and a.origin in (Origin.BATCH, Origin.OUTPUT) for a in atoms)
+    return bool(atoms) and all(isinstance(a, Tensor) and a.origin in _ON_DEVICE for a in atoms)
 
 
 def _may_be_on_device(value: Evaluate, name: ast.Name, *, trusting: bool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from accelerate_migrate.analysis.atoms import UNKNOWN, Array, Number, Origin, Reduction, Site, Tensor
 from accelerate_migrate.analysis.tensor_types import tensor_type
@@ -30,7 +31,7 @@ def combined(values: Iterable[Value]) -> Tensor | None:
     if not tensors:
         return None
     origins = {t.origin for t in tensors}
-    if Origin.OUTPUT in origins:
+    if origins & {Origin.OUTPUT, Origin.PARAMETER}:
         origin = Origin.OUTPUT
     elif origins == {Origin.BATCH} and known:
         origin = Origin.BATCH
@@ -109,6 +110,8 @@ def _uncertain(kinds: set[Reduction]) -> Reduction:
 def method(tensor: Tensor, name: str, arguments: Sequence[Value], keywords: dict[str, Value]) -> Value:
     """The value of ``tensor.name(*arguments, **keywords)``."""
     others = combined([value(tensor), *arguments, *keywords.values()]) or tensor
+    if tensor.origin is Origin.PARAMETER:  # what is computed from it is no parameter
+        tensor = replace(tensor, origin=Origin.OUTPUT)
     if name == "item":  # one row a sample has no single number: what was taken for rows is not
         kind = Reduction.OTHER if tensor.reduction is Reduction.ROWS else tensor.reduction
         return value(Number(kind, tensor.loaders, tensor.models))
