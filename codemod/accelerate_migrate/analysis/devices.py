@@ -7,7 +7,7 @@ import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
-from accelerate_migrate.analysis.atoms import Availability, ClassRef, Const, DeviceValue, Role
+from accelerate_migrate.analysis.atoms import Availability, ClassRef, Const, DeviceValue, Role, Tensor
 from accelerate_migrate.analysis.scopes import argument_for, assigned_targets, binding_scope, parameters
 from accelerate_migrate.analysis.settings import overridden
 from accelerate_migrate.analysis.training import Training
@@ -318,6 +318,8 @@ def _defines(training: Training, node: ast.stmt) -> bool:
     one = training.value(node.value)
     if not is_device(one) or isinstance(node.value, ast.Name) or is_type_choice(training, node.value):
         return False
+    if isinstance(node.value, ast.Attribute) and training.value(node.value.value).of(Tensor):
+        return False  # `device = x.device` is where a tensor is
     if not overridden(training.module.root(node)).isdisjoint(_targets(node)):
         return False
     if isinstance(node.value, ast.Constant):
