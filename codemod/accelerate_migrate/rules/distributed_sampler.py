@@ -9,6 +9,7 @@ from accelerate_migrate.analysis.atoms import Const, Role, Share, Site
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.analysis.values import Value
 from accelerate_migrate.edits import AddArgument, RemoveArgument
+from accelerate_migrate.findings import Target
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import keyword, own_statement
 
@@ -17,6 +18,7 @@ def apply(context: Context) -> None:
     """Take the sampler from its loaders, which shuffle themselves where it did."""
     parallel = context.plan.parallel
     _elsewhere(context)
+    _of_their_own(context)
     if not parallel.active:
         return
     samplers = {site for node in parallel.calls for site in context.plan.value(node).sites(Role.SAMPLER)}
@@ -37,6 +39,27 @@ def apply(context: Context) -> None:
     for call, name in parallel.calls.items():
         if name in processes.SAMPLERS and not context.is_gone(call):
             raise Unclear("this DistributedSampler is used in a way that has no counterpart", call)
+
+
+def _of_their_own(context: Context) -> None:
+    """Samplers of classes of the program that deal between processes: our runtime leaves them to it."""
+    plan = context.plan
+    for site in sorted(plan.sharded, key=lambda s: s.line):
+        for made in plan.store.details[site].nodes:
+            given = [k.value for name in ("sampler", "batch_sampler") if (k := keyword(made, name)) is not None]
+            held = {s for node in given for s in plan.value(node).sites() if s.made_by not in processes.SAMPLERS}
+            dealing = [call for s in held for call in plan.store.details[s].nodes if _is_told_its_part(call)]
+            if not dealing or not plan.module.is_active(made):
+                continue
+            told = f"`{short(dealing[0].func)}` deals between the processes itself"
+            if context.options.target is Target.ACCELERATE:
+                raise Unclear(f"{told}, and Accelerate would deal each part again", made)
+            context.note(made, f"{told}: `prepare` leaves the division to it")
+
+
+def _is_told_its_part(call: ast.Call) -> bool:
+    """Whether what is made here is told its rank and the number of processes."""
+    return {"rank", "num_replicas"} <= {k.arg for k in call.keywords}
 
 
 def _elsewhere(context: Context) -> None:

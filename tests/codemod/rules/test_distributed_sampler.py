@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from support.migration import TRAINED, check_migrated, check_refused
+from accelerate_migrate.findings import Status, Target
+from support.migration import TRAINED, check_migrated, check_refused, migrate, sketch
 from support.parallel import GROUP_IMPORTS
 
 IMPORTS = GROUP_IMPORTS.replace(
@@ -119,3 +120,46 @@ def test_a_variable_may_say_beside_the_sampler_whether_to_shuffle() -> None:
         """,
         TRAINED,
     )
+
+
+OWN = """
+     import torch
+    -import torch.distributed as dist
+    +from accelerate_runtime import Accelerator
+     from torch import nn
+     from torch.utils.data import DataLoader, DistributedSampler
+
+
+     class Buckets(DistributedSampler):
+         def __iter__(self):
+             mine = list(super().__iter__())
+             yield from (mine[start : start + 4] for start in range(0, len(mine), 4))
+
+
+    -dist.init_process_group("nccl")
+    +accelerator = Accelerator()
+     data = torch.randn(96, 8)
+     model = nn.Linear(8, 3)
+     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    -sampler = Buckets(data, num_replicas=dist.get_world_size(), rank=dist.get_rank())
+    +sampler = Buckets(data, num_replicas=accelerator.num_processes, rank=accelerator.process_index)
+     loader = DataLoader(data, batch_sampler=sampler)
+    !AM430 note: `Buckets` deals between the processes itself
+    +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+     for x in loader:
+         optimizer.zero_grad()
+    -    model(x).mean().backward()
+    +    accelerator.backward(model(x).mean())
+         optimizer.step()
+"""
+
+
+def test_a_sampler_of_the_script_that_deals_itself_keeps_doing_so() -> None:
+    check_migrated(OWN)
+
+
+def test_accelerate_would_deal_its_part_again() -> None:
+    before = sketch(OWN).before
+    result = migrate(before, target=Target.ACCELERATE)
+    assert result.status is Status.REFUSED
+    assert any("would deal each part again" in finding.message for finding in result.findings)
