@@ -18,7 +18,8 @@ from accelerate_migrate.analysis.handmade import check_gradients
 from accelerate_migrate.analysis.homes import Home, find_homes
 from accelerate_migrate.analysis.library import MODEL_COPIES
 from accelerate_migrate.analysis.modules import Files
-from accelerate_migrate.analysis.parallel import Parallel, find_parallel
+from accelerate_migrate.analysis.parallel import find_parallel
+from accelerate_migrate.analysis.parallel_statements import Parallel
 from accelerate_migrate.analysis.phases import split_by_phase
 from accelerate_migrate.analysis.placement import Placement
 from accelerate_migrate.analysis.precision import Precision, find_precision
