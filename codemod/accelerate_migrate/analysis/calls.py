@@ -298,6 +298,15 @@ class Calls(Store):
             )
         return value(Object(site))
 
+    def add_group(self, site: Site, arguments: Arguments) -> None:
+        """Keep what ``add_param_group`` gives an optimizer."""
+        details = self.details[site]
+        owned = owned_models(arguments.all())
+        details.owns_tensors |= bool(loose_tensors(arguments.all()))
+        if owned and details.owners is not None and not owned <= details.owners.sites():
+            details.owners |= value(*map(Object, owned))
+            self.clock.change(site)
+
     def constructed(self, site: Site, arguments: Arguments) -> None:
         """Keep whose parameters an optimizer owns, and whose optimizer a scheduler drives."""
         if site.role is Role.OPTIMIZER:

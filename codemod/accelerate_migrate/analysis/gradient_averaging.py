@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from accelerate_migrate.analysis import parallel_library as table
-from accelerate_migrate.analysis.atoms import Share
+from accelerate_migrate.analysis.atoms import Role, Share
 from accelerate_migrate.analysis.parallel_facts import ParallelFacts
 from accelerate_migrate.analysis.scopes import parameters
 
@@ -18,14 +18,21 @@ _BROADCAST = "torch.distributed.broadcast"
 _SUMS = frozenset({"torch.distributed.all_reduce"})
 _PARAMETERS = ("parameters", "named_parameters")
 _STATE = (*_PARAMETERS, "buffers", "named_buffers", "state_dict")
+# What functions that hang the averaging into a model call: nothing that changes a number.
+_MOVING = frozenset(
+    ["append", "cat", "contiguous", "copy_", "dir", "flatten", "hasattr", "is_tensor", "isinstance", "items", "list",
+        "named_parameters", "narrow", "numel", "parameters", "queue_callback", "register_forward_hook",
+        "register_hook", "reshape", "split", "state_dict", "type", "values", "view", "view_as", "zip", "div_",
+        "_flatten_dense_tensors", "_unflatten_dense_tensors", "float", "int", "len"]
+)  # fmt: skip
 
 
 def averages_gradients(facts: ParallelFacts, statement: ast.stmt) -> bool:
     """Whether a loop over a model's parameters does nothing but average their gradients over the processes."""
-    tensor = _gone_through(statement, _PARAMETERS)
+    tensor = _gone_through(facts, statement, _PARAMETERS)
     if tensor is None:
         return False
-    leaves = list(_leaves(statement))
+    leaves = list(_leaves(statement, tensor))
     summed = [leaf for leaf in leaves if _reduces_gradient(facts, leaf, tensor)]
     divided = [leaf for leaf in leaves if _divides_gradient(facts, leaf, tensor)]
     if len(summed) != 1 or len(leaves) != 1 + len(divided):
@@ -36,51 +43,122 @@ def averages_gradients(facts: ParallelFacts, statement: ast.stmt) -> bool:
 
 def makes_equal(facts: ParallelFacts, statement: ast.stmt) -> bool:
     """Whether a loop over a model's state does nothing but send that of the first process to all others."""
-    tensor = _gone_through(statement, _STATE)
-    leaves = list(_leaves(statement))
-    return tensor is not None and bool(leaves) and all(_sends(facts, leaf, tensor) for leaf in leaves)
+    tensor = _gone_through(facts, statement, _STATE)
+    if tensor is None:
+        return False
+    leaves = list(_leaves(statement, tensor))
+    return bool(leaves) and all(_sends(facts, leaf, tensor) for leaf in leaves)
 
 
 def wraps_by_hand(facts: ParallelFacts, function: ast.AST) -> bool:
-    """Whether a function lets a model average its gradients by hooks, and returns the model or nothing."""
+    """Whether a function does nothing but let a model average its gradients by hooks, and returns it or nothing."""
     if not isinstance(function, ast.FunctionDef) or not parameters(function):
         return False
     nodes = list(ast.walk(function))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    said = {facts.calls[call] for call in calls if call in facts.calls}
     sums = [call for call in calls if facts.calls.get(call) in _SUMS]
+    said = {facts.calls[call] for call in calls if call in facts.calls}
     if not sums or not said <= _SUMS | table.ASKING | table.DESCRIBING | {_BROADCAST}:
         return False
-    hooks = any(isinstance(n.func, ast.Attribute) and n.func.attr == "register_hook" for n in calls)
+    hooks = any(_last_name(call.func) == "register_hook" for call in calls)
     gradients = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in nodes)
-    averaged = any(_is_world(facts, divisor) for divisor in _divisors(nodes))
+    divided = [*_divisors(nodes)]
+    averaged = bool(divided) and all(_is_world(facts, divisor) for divisor in divided)
+    plain = all(_last_name(call.func) in _MOVING or call in facts.calls for call in _outside_prints(calls, function))
+    return hooks and gradients and averaged and plain and all(map(_is_plain_sum, sums)) and _is_bare(facts, function)
+
+
+def _is_bare(facts: ParallelFacts, function: ast.FunctionDef) -> bool:
+    """Whether a function changes nothing but marks that it leaves on the model, which nothing else reads."""
     model = parameters(function)[0].arg
-    own = (n for n in nodes if isinstance(n, ast.Return) and facts.training.module.function(n) is function)
-    handed_back = all(n.value is None or ast.unparse(n.value) == model for n in own)
-    return hooks and gradients and averaged and handed_back and all(map(_is_plain_sum, sums))
+    inside = set(ast.walk(function))
+    marks = {n.attr for n in inside if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    read = {n.attr for n in facts.training.module.everywhere() if isinstance(n, ast.Attribute) and n not in inside}
+    for node in inside:
+        if isinstance(node, ast.Return) and facts.training.module.function(node) is function:
+            if node.value is not None and ast.unparse(node.value) != model:
+                return False
+        if isinstance(node, ast.BinOp) and not isinstance(node.op, (ast.Div, ast.Add)):
+            return False
+        if isinstance(node, ast.AugAssign) and not isinstance(node.op, ast.Div):
+            return False
+        if isinstance(node, ast.If) and not _asks_only_whether_there_is_one(node):
+            hooked = any(_last_name(n.func) == "register_hook" for n in ast.walk(node) if isinstance(n, ast.Call))
+            if hooked:
+                return False
+    return marks.isdisjoint(read) and marks.isdisjoint({"data", "grad", "requires_grad", "training"})
+
+
+def _asks_only_whether_there_is_one(node: ast.If) -> bool:
+    """``if p.requires_grad:`` and the like, without another way."""
+    names = {n.attr for n in ast.walk(node.test) if isinstance(n, ast.Attribute)}
+    return not node.orelse and bool(names) and names <= {"requires_grad", "grad"}
+
+
+def _outside_prints(calls: list[ast.Call], function: ast.FunctionDef) -> list[ast.Call]:
+    """The calls that do something, without those in what is printed."""
+    prints = [call for call in calls if _last_name(call.func) == "print"]
+    shown = {n for call in prints for n in ast.walk(call)}
+    return [call for call in calls if call not in shown]
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 # ---- parts of loops
 
 
-def _gone_through(statement: ast.stmt, methods: tuple[str, ...]) -> str | None:
-    """The name of the tensor in ``for parameter in model.parameters()`` and its kin."""
+def _gone_through(facts: ParallelFacts, statement: ast.stmt, methods: tuple[str, ...]) -> str | None:
+    """The name of the tensor in ``for parameter in model.parameters()`` and its kin, of a whole model."""
     if not isinstance(statement, ast.For) or statement.orelse:
         return None
-    calls = [n for n in ast.walk(statement.iter) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
-    if not any(isinstance(call.func, ast.Attribute) and call.func.attr in methods for call in calls):
+    call = statement.iter
+    while isinstance(call, ast.Call) and isinstance(call.func, (ast.Name, ast.Attribute)):
+        if isinstance(call.func, ast.Name) and call.func.id == "list" and len(call.args) == 1:
+            call = call.args[0]
+        elif isinstance(call.func, ast.Attribute) and call.func.attr in ("values", "items") and not call.args:
+            call = call.func.value
+        else:
+            break
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in methods):
+        return None
+    owner = facts.value(call.func.value)
+    if not owner.sites(Role.MODEL) or not owner.only_role(Role.MODEL):
         return None
     last = statement.target.elts[-1] if isinstance(statement.target, ast.Tuple) else statement.target
-    return last.id if isinstance(last, ast.Name) else None
+    if not isinstance(last, ast.Name):
+        return None
+    module = facts.training.module
+    inside = set(ast.walk(statement))
+    outside = [n for n in module.walk(module.function(statement)) if isinstance(n, ast.Name) and n not in inside]
+    bound_again = {n.id for n in outside if isinstance(n.ctx, ast.Store)}
+    left = {n.id for n in ast.walk(statement.target) if isinstance(n, ast.Name)} - bound_again
+    return None if any(n.id in left for n in outside) else last.id  # what is read behind the loop must be bound there
 
 
-def _leaves(statement: ast.stmt) -> Iterator[ast.stmt]:
-    """The statements of a loop that do something, those under its ``if``s included."""
+def _leaves(statement: ast.stmt, tensor: str) -> Iterator[ast.stmt]:
+    """The statements of a loop that do something, those under ``if``s that ask whether there is a gradient included."""
     for inner in statement.body if isinstance(statement, (ast.For, ast.If)) else []:
         if isinstance(inner, ast.If) and not inner.orelse:
-            yield from _leaves(inner)
+            skips = all(isinstance(s, ast.Continue) for s in inner.body)
+            if _is_asked_for(inner.test, tensor, there=not skips):
+                yield from _leaves(inner, tensor)
+            else:
+                yield inner
         elif not isinstance(inner, (ast.Pass, ast.Continue)):
             yield inner
+
+
+def _is_asked_for(test: ast.expr, tensor: str, *, there: bool) -> bool:
+    """Whether a test asks that there is a gradient, or (with ``there`` false) that there is none."""
+    if isinstance(test, ast.BoolOp):
+        wanted = ast.And if there else ast.Or
+        return isinstance(test.op, wanted) and all(_is_asked_for(v, tensor, there=there) for v in test.values)
+    text = ast.unparse(test)
+    positive = (f"{tensor}.requires_grad", f"{tensor}.grad is not None", f"torch.is_tensor({tensor})")
+    negative = (f"not {tensor}.requires_grad", f"{tensor}.grad is None", f"not torch.is_tensor({tensor})")
+    return text in (positive if there else negative)
 
 
 def _is_gradient(node: ast.expr, tensor: str) -> bool:

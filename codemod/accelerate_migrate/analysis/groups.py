@@ -350,6 +350,9 @@ def _is_called(training: Training, group: Group, node: ast.expr, text: str) -> b
     module = training.module
     name = node.attr if isinstance(node, ast.Attribute) else text
     for call in module.walk(module.class_of(module.function(node)) or module.function(node)):
+        if isinstance(call, ast.Attribute) and call.attr in ("forward", "__call__"):
+            if ast.unparse(call.value).rsplit(".", 1)[-1] == name:
+                return True
         if not isinstance(call, ast.Call) or (module.function(call) is group.scope and call.lineno <= group.end):
             continue
         for used in (call.func, *call.args, *(k.value for k in call.keywords)):

@@ -93,6 +93,8 @@ def _call_on(calls: Calls, atom: Atom, method: Bound, node: ast.Call, given: Arg
     if isinstance(atom, Object):
         if atom.site.role is Role.SCALER and name == "scale":
             return given.get(0, "outputs") or ANY
+        if atom.site.role is Role.OPTIMIZER and name == "add_param_group":
+            calls.add_group(atom.site, given)
         return _object_method(atom, name)
     if isinstance(atom, Tensor):
         return tensors.method(atom, name, given.positional, given.keywords)
@@ -104,6 +106,10 @@ def _call_on(calls: Calls, atom: Atom, method: Bound, node: ast.Call, given: Arg
         return _mapping_method(calls, atom, name, node, given, frame)
     if isinstance(atom, Array):
         return value(atom) if name in library_arrays.ARRAY_METHODS else ANY
+    if isinstance(atom, Parameters) and name in ("append", "extend", "insert") and isinstance(node.func, ast.Attribute):
+        added = [value(atom), *given.positional[-1:]]
+        calls.assign(node.func.value, value(Parameters(owned_models(added)), *loose_tensors(added)), frame)
+        return ANY
     if isinstance(atom, (Parameters, StateDict, Loaded)):
         return value(atom) if name in ("to", "cuda", "cpu", "copy", "get", "data") else ANY
     if atom is UNKNOWN and name in ("parameters", "named_parameters"):

@@ -98,7 +98,8 @@ def _settle(found: Parallel, block: list[ast.stmt]) -> None:
             continue
         if found.goes(statement):
             found.gone.add(statement)
-            inside = [n for n in found.training.module.walk(statement) if isinstance(n, ast.Assign)]
+            whole = isinstance(statement, ast.For)  # what averages gradients
+            inside = [n for n in found.training.module.walk(statement) if isinstance(n, ast.Assign) and not whole]
             lifted = {ast.unparse(one): one for one in reversed(inside) if found.is_lifted(one)}
             if lifted:
                 found.lifted[statement] = list(reversed(lifted.values()))

@@ -84,14 +84,23 @@ class ParallelFacts:
                 told = _TOLD.get(keyword.arg or "")
                 if told is not None and isinstance(keyword.value, (ast.Name, ast.Attribute)):
                     found[self._key(keyword.value)] = told
+        found = {key: told for key, told in found.items() if not self.is_reused(*key)}
         waiting = list(found)
         while waiting:
             function, name = waiting.pop()
             for handed in self._parameters_handed_on(function, name):
-                if handed not in found:
+                if handed not in found and not self.is_reused(*handed):
                     found[handed] = found[function, name]
                     waiting.append(handed)
         return found
+
+    def is_reused(self, function: ast.AST | None, name: str) -> bool:
+        """Whether a function binds one of its parameters anew: it may stand for something else then."""
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return False
+        named = (n for n in self.training.module.walk(function) if isinstance(n, ast.Name) and n.id == name)
+        own = {parameter.arg for parameter in parameters(function)}
+        return name in own and any(not isinstance(n.ctx, ast.Load) for n in named)
 
     def _parameters_handed_on(self, function: ast.AST | None, name: str) -> Iterator[tuple[ast.AST | None, str]]:
         """The parameters that callers hand to a parameter of a function: ``def train(n_gpus): init(n_gpus)``."""

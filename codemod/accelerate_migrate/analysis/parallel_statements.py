@@ -200,9 +200,11 @@ class Parallel(ParallelFacts):
         """``rank = dist.get_rank()``: a variable for what the accelerator is asked instead."""
         if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
             return False
-        target = statement.targets[0]
+        target, made = statement.targets[0], statement.value
         if ast.unparse(target) in self.flags and self.is_pure(statement.value):
             return True
+        if self.is_reused(self.training.module.function(target), ast.unparse(target)) and self.share(made) is None:
+            return False
         known = processes.share(self.stored(target)) or self.named.get(self._key(target))
         if isinstance(statement.value, ast.IfExp) and self.share(statement.value.test) is None:
             return False
@@ -220,9 +222,13 @@ class Parallel(ParallelFacts):
         loads = [n for n in named if isinstance(n.ctx, ast.Load)]
         around = [module.parents[n] for n in loads]
         return bool(loads) and all(
-            isinstance(a, ast.keyword) and a.arg == "shuffle" and bool(self.value(module.parents[a]).sites(Role.LOADER))
-            for a in around
+            isinstance(a, ast.keyword) and a.arg == "shuffle" and self._has_sampler(module.parents[a]) for a in around
         )
+
+    def _has_sampler(self, loader: ast.AST) -> bool:
+        """Whether a call makes a loader with a sampler."""
+        made = bool(self.value(loader).sites(Role.LOADER))
+        return made and isinstance(loader, ast.Call) and any(k.arg == "sampler" for k in loader.keywords)
 
     def told_alone(self, name: ast.Name) -> ast.Constant | None:
         """What a variable that says whether to shuffle is on the way without a process group."""

@@ -87,9 +87,9 @@ def code_apart(training: Training, unit_modules: Iterable[Module]) -> dict[Modul
 
 
 def is_never_named(files: Files, definition: ast.ClassDef | ast.FunctionDef) -> bool:
-    """Whether no file of the program says the name of a class or a function, outside of it."""
+    """Whether no file of the program says the name of a class or a function outside of it, nor registers it."""
     inside = set(files.walk(definition))
-    return not any(
+    return not definition.decorator_list and not any(
         definition.name == getattr(node, "id", getattr(node, "attr", getattr(node, "name", None)))
         for node in files.everywhere()
         if isinstance(node, (ast.Name, ast.Attribute, ast.alias)) and node not in inside

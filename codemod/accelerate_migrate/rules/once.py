@@ -32,15 +32,19 @@ def write_once(context: Context, call: ast.Call) -> bool:
 def writes_to_memory(context: Context, call: ast.Call) -> bool:
     """Whether a call is given a buffer in memory, ``io.BytesIO()``, which every process has for itself."""
     module = context.plan.module
-    given = (*call.args, *(k.value for k in call.keywords))
-    names = {ast.unparse(a) for a in given if isinstance(a, (ast.Name, ast.Attribute))}
-    made = [
-        node.value
-        for node in module.walk(module.function(call))
-        if isinstance(node, ast.Assign) and names.intersection(map(ast.unparse, node.targets))
-    ]
-    calls = (node for node in (*given, *made) if isinstance(node, ast.Call))
-    return any(not library_names(context.plan, node.func).isdisjoint(_BUFFERS) for node in calls)
+
+    def is_buffer(node: ast.expr | None) -> bool:
+        return isinstance(node, ast.Call) and not library_names(context.plan, node.func).isdisjoint(_BUFFERS)
+
+    for given in (*call.args, *(k.value for k in call.keywords)):
+        if is_buffer(given):
+            return True
+        if isinstance(given, ast.Name):
+            named = (n for n in module.walk(module.function(call)) if isinstance(n, ast.Name) and n.id == given.id)
+            stored = [module.parents[n] for n in named if isinstance(n.ctx, ast.Store)]
+            if stored and all(is_buffer(a.value if isinstance(a, ast.Assign) else None) for a in stored):
+                return True
+    return False
 
 
 def to_null_device(context: Context, path: ast.expr) -> bool:

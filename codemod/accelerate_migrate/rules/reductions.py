@@ -30,7 +30,8 @@ def _reduce(context: Context, call: ast.Call, name: str) -> None:
     how = _operation(context, call, name)
     if tensor is None or how is None or not context.has_accelerator(call) or not context.may_change(call):
         raise Unclear("this reduction over processes has no counterpart", call)
-    if any(isinstance(n, ast.Attribute) and n.attr in ("grad", "parameters") for n in ast.walk(tensor)):
+    of_gradients = any(isinstance(n, ast.Attribute) and n.attr in ("grad", "parameters") for n in ast.walk(tensor))
+    if of_gradients or _is_in_hook(context, call):
         raise Unclear("gradients are averaged over processes by hand here; take that out: prepare does it", call)
     accelerator = context.accelerator(call)
     place = _on_device(context, tensor, accelerator)
@@ -51,6 +52,12 @@ def _reduce(context: Context, call: ast.Call, name: str) -> None:
     context.edit(ReplaceStatement(statement, text, (tensor,)))
     context.gone.add(call.func)
     context.migrated(call, f"{short(call)} -> {accelerator}.reduce")
+
+
+def _is_in_hook(context: Context, call: ast.Call) -> bool:
+    """Whether a reduction stands in a function that is hung onto parameters, or beside it."""
+    around = [a for a in context.plan.module.ancestors(call) if isinstance(a, (ast.FunctionDef, ast.Lambda))]
+    return any(isinstance(n, ast.Attribute) and n.attr == "register_hook" for a in around for n in ast.walk(a))
 
 
 def _operation(context: Context, call: ast.Call, name: str) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from accelerate_migrate.analysis.atoms import FunctionRef
 from accelerate_migrate.analysis.library import SPAWNERS
+from accelerate_migrate.analysis.placement import escapes
 from accelerate_migrate.analysis.processes import NUMBERS
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.edits import RemoveArgument, RemoveParameter
@@ -91,6 +92,11 @@ def _passed_in_vain(context: Context, function: ast.FunctionDef) -> list[str]:
     """The parameters for a rank or world size that are passed from where the accelerator is not."""
     calls = context.plan.store.callers.get(function, set())
     if not calls or isinstance(context.plan.module.parents[function], ast.ClassDef):
+        return []
+    unpacked = any(isinstance(a, ast.Starred) for call in calls for a in call.args)
+    if unpacked or any(k.arg is None for call in calls for k in call.keywords):
+        return []
+    if escapes(context.plan.training, function):
         return []
     if all(context.has_accelerator(call) for call in calls) or not context.has_accelerator(function.body[0]):
         return []

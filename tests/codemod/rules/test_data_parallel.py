@@ -155,3 +155,24 @@ def test_a_model_that_is_called_beside_its_wrapper_refuses_the_file() -> None:
              optimizer.step()
         """
     )
+
+
+def test_a_model_whose_forward_is_taken_beside_its_wrapper_refuses_the_file() -> None:
+    check_refused(
+        """
+         import torch
+         from torch import nn
+         from torch.utils.data import DataLoader
+
+         model = nn.Linear(8, 3)
+         bare = model
+        !AM900 refused: is another name of what is trained
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         for x in DataLoader(torch.randn(96, 8), batch_size=32):
+             optimizer.zero_grad()
+             run = bare.forward
+             run(x).mean().backward()
+             optimizer.step()
+         print(model(x))
+        """
+    )

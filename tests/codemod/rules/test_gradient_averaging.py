@@ -96,6 +96,57 @@ PLAIN = """
 """
 
 
+@pytest.mark.parametrize(
+    ("loop", "inside"),
+    [
+        ("for p in list(model.parameters())[:1]:", "if True:"),
+        ("for name, p in model.named_parameters():", 'if "bias" in name:'),
+        ("for p in model.parameters():", "if step % 4 == 0:"),
+    ],
+    ids=["some", "by name", "now and then"],
+)
+def test_an_average_of_some_gradients_refuses_the_file(loop: str, inside: str) -> None:
+    check_refused(
+        PLAIN,
+        f"""
+         {loop}
+             {inside}
+                 dist.all_reduce(p.grad)
+        !        AM900 refused: gradients are averaged over processes by hand here
+                 p.grad /= dist.get_world_size()
+         optimizer.step()
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["nn.init.zeros_(model.weight)", "model.half()", "model.weight.requires_grad = False", "model.eval()"],
+)
+def test_a_wrapper_that_does_more_refuses_the_file(more: str) -> None:
+    check_refused(
+        PLAIN.replace(" model(torch.ones(8)).mean().backward()\n", ""),
+        f"""
+         def averaged(model):
+             def average(gradient):
+                 dist.all_reduce(gradient)
+        !        AM900 refused: gradients are averaged over processes by hand here
+                 return gradient / dist.get_world_size()
+
+             for p in model.parameters():
+                 p.grad = None
+                 p.register_hook(average)
+             {more}
+             return model
+
+
+         model = averaged(model)
+         model(torch.ones(8)).mean().backward()
+         optimizer.step()
+        """,
+    )
+
+
 @pytest.mark.parametrize("then", ["pass", "p.grad /= 3", "p.grad /= 2 * dist.get_world_size()"])
 def test_what_is_no_average_refuses_the_file(then: str) -> None:
     check_refused(

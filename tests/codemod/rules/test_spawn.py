@@ -91,3 +91,41 @@ def test_a_worker_of_another_file() -> None:
         ! AM900 refused: what is spawned here is no function of this file
         """
     )
+
+
+def test_arguments_that_are_unpacked_keep_their_places() -> None:
+    check_migrated(
+        SPAWN.replace("    -import torch.multiprocessing as mp\n", ""),
+        """
+         def worker(rank, world_size, epochs):
+        -    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+        +    accelerator = Accelerator()
+        """,
+        BODY,
+        """
+         worker(*(0, 1, 3))
+        """,
+    )
+
+
+def test_a_number_that_takes_the_name_of_the_world_size_stays() -> None:
+    check_migrated(
+        SPAWN,
+        """
+        -def worker(rank, world_size, epochs):
+        -    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+        +def worker(world_size, epochs):
+        +    accelerator = Accelerator()
+        """,
+        BODY.rstrip(),
+        """
+             world_size = 5
+        -    print(world_size)
+        +    accelerator.print(world_size)
+
+
+         world_size = torch.cuda.device_count()
+        -mp.spawn(worker, args=(world_size, 3), nprocs=world_size)
+        +worker(world_size, 3)
+        """,
+    )
