@@ -13,6 +13,7 @@ from accelerate_migrate.analysis import parallel_library as table
 from accelerate_migrate.analysis.atoms import Role, Share
 from accelerate_migrate.analysis.parallel_facts import ParallelFacts
 from accelerate_migrate.analysis.scopes import parameters
+from accelerate_migrate.analysis.units import is_never_named
 
 _BROADCAST = "torch.distributed.broadcast"
 _SUMS = frozenset({"torch.distributed.all_reduce"})
@@ -73,7 +74,10 @@ def _is_bare(facts: ParallelFacts, function: ast.FunctionDef) -> bool:
     model = parameters(function)[0].arg
     inside = set(ast.walk(function))
     marks = {n.attr for n in inside if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
-    read = {n.attr for n in facts.training.module.everywhere() if isinstance(n, ast.Attribute) and n not in inside}
+    module = facts.training.module
+    others = [n for n in module.everywhere() if isinstance(n, ast.ClassDef) and is_never_named(module, n)]
+    apart = inside.union(*(ast.walk(other) for other in others))
+    read = {n.attr for n in module.everywhere() if isinstance(n, ast.Attribute) and n not in apart}
     for node in inside:
         if isinstance(node, ast.Return) and facts.training.module.function(node) is function:
             if node.value is not None and ast.unparse(node.value) != model:

@@ -46,13 +46,17 @@ def test_a_tensor_beside_a_model(scale: str, given: str) -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "        ! AM195 review: trains tensors that no model holds\n"
-        '         optimizer.add_param_group({"params": [scale]})',
-        "weights = list(model.parameters())\n"
-        "         weights.extend([scale])\n"
-        "         optimizer = torch.optim.SGD(weights, lr=0.1)\n"
-        "        ! AM195 review: trains tensors that no model holds",
+        (
+            "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+            "        ! AM195 review: trains tensors that no model holds\n"
+            '         optimizer.add_param_group({"params": [scale]})'
+        ),
+        (
+            "weights = list(model.parameters())\n"
+            "         weights.extend([scale])\n"
+            "         optimizer = torch.optim.SGD(weights, lr=0.1)\n"
+            "        ! AM195 review: trains tensors that no model holds"
+        ),
     ],
     ids=["a group added later", "a list that grows"],
 )
