@@ -75,7 +75,7 @@ def _is_bare(facts: ParallelFacts, function: ast.FunctionDef) -> bool:
     inside = set(ast.walk(function))
     marks = {n.attr for n in inside if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     module = facts.training.module
-    others = [n for n in module.everywhere() if isinstance(n, ast.ClassDef) and is_never_named(module, n)]
+    others = [n for n in module.everywhere() if isinstance(n, ast.ClassDef) and is_never_named(facts.training, n)]
     apart = inside.union(*(ast.walk(other) for other in others))
     read = {n.attr for n in module.everywhere() if isinstance(n, ast.Attribute) and n not in apart}
     for node in inside:

@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -22,6 +23,13 @@ MAX_STEPS = 3
 def is_main_block(node: ast.AST) -> bool:
     """Whether a node is ``if __name__ == "__main__":``."""
     return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+
+
+def name_said(node: ast.AST) -> str | None:
+    """The name that a variable, an attribute or a part of an import says."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else node.name if isinstance(node, ast.alias) else None
 
 
 class Tree:
@@ -233,6 +241,11 @@ class Files(Tree):
         """Every node of every file, those that are only read included."""
         for module in self._by_tree.values():
             yield from module.walk()
+
+    @cached_property
+    def said(self) -> Counter[str]:
+        """How often each name is said, in every file: as a variable, an attribute or an import."""
+        return Counter(name for node in self.everywhere() if (name := name_said(node)) is not None)
 
     def beside(self) -> Iterator[ast.AST]:
         """Every node of the files that are only read."""

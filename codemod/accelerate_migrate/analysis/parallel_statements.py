@@ -166,7 +166,7 @@ class Parallel(ParallelFacts):
     def is_unused(self, node: ast.AST) -> bool:
         """Whether a node stands in a class or a function that nothing in the program names."""
         around = [a for a in self.training.module.ancestors(node) if isinstance(a, (ast.ClassDef, ast.FunctionDef))]
-        return bool(around) and is_never_named(self.training.module, around[-1])
+        return bool(around) and is_never_named(self.training, around[-1])
 
     def _averages_late(self, target: ast.Name | ast.Attribute, made: ast.expr) -> bool:
         """``model.require_backward_grad_sync = step == last``: averaging more often gives the same gradients."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -297,11 +298,18 @@ def _asks_kind(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Name) and call.func.id in ("isinstance", "issubclass", "super")
 
 
-def escapes(training: Training, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function is used other than by calling it by name, so that its calls are not all known."""
+def escapes(
+    training: Training, function: ast.FunctionDef | ast.AsyncFunctionDef, besides: Container[ast.AST] = ()
+) -> bool:
+    """Whether a function is used other than by calling it by name, so that its calls are not all known.
+
+    Uses among ``besides``, such as what starts it in processes, are known too.
+    """
     known = {call.func for call in training.store.callers.get(function, ())}
     for node in training.module.walk():
-        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and node not in known:
+        if not isinstance(node, (ast.Name, ast.Attribute)) or node in known or node in besides:
+            continue
+        if isinstance(node.ctx, ast.Load):
             if any(isinstance(a, FunctionRef) and a.node is function for a in training.value(node)):
                 return True
     return not all(isinstance(f, ast.Name) or _of_module(training, f) for f in known)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from accelerate_migrate.analysis.atoms import FunctionRef
-from accelerate_migrate.analysis.modules import Files, Module, is_main_block
+from accelerate_migrate.analysis.modules import Files, Module, is_main_block, name_said
 from accelerate_migrate.analysis.store import Store
 from accelerate_migrate.analysis.training import Training
 
@@ -80,17 +80,18 @@ def code_apart(training: Training, unit_modules: Iterable[Module]) -> dict[Modul
             for s in module.tree.body
             if is_main_block(s)
             or (isinstance(s, _APART) and s not in led_to)
-            or (isinstance(s, ast.ClassDef) and is_never_named(files, s))
+            or (isinstance(s, ast.ClassDef) and is_never_named(training, s))
         ]
         for module in helpers
     }
 
 
-def is_never_named(files: Files, definition: ast.ClassDef | ast.FunctionDef) -> bool:
-    """Whether no file of the program says the name of a class or a function outside of it, nor registers it."""
-    inside = set(files.walk(definition))
-    return not definition.decorator_list and not any(
-        definition.name == getattr(node, "id", getattr(node, "attr", getattr(node, "name", None)))
-        for node in files.everywhere()
-        if isinstance(node, (ast.Name, ast.Attribute, ast.alias)) and node not in inside
-    )
+def is_never_named(training: Training, definition: ast.ClassDef | ast.FunctionDef) -> bool:
+    """Whether nothing says the name of a class or a function outside of it, registers it or makes or calls it."""
+    if definition.decorator_list or training.store.callers.get(definition):
+        return False
+    made = training.store.instances(definition) if isinstance(definition, ast.ClassDef) else []
+    if any(training.store.details[site].nodes for site in made):
+        return False
+    inside = sum(name_said(node) == definition.name for node in training.module.walk(definition))
+    return training.module.said[definition.name] == inside

@@ -65,7 +65,7 @@ def _imported_models(context: Context) -> None:
             for model in module.tree.body:
                 if isinstance(model, ast.ClassDef) and any("Module" in ast.unparse(base) for base in model.bases):
                     line = _exchange(module, model)
-                    if line is not None and not is_never_named(plan.module, model):
+                    if line is not None and not is_never_named(plan.training, model):
                         context.manual(
                             node,
                             f"`{model.name}` talks to other processes itself (line {line} of its file) without asking "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from accelerate_migrate.analysis.atoms import FunctionRef
 from accelerate_migrate.analysis.library import SPAWNERS
+from accelerate_migrate.analysis.placement import escapes
 from accelerate_migrate.analysis.processes import NUMBERS
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.edits import RemoveArgument, RemoveParameter
@@ -92,7 +93,8 @@ def _passed_in_vain(context: Context, function: ast.FunctionDef) -> list[str]:
     calls = context.plan.store.callers.get(function, set())
     if not calls or isinstance(context.plan.module.parents[function], ast.ClassDef):
         return []
-    if _is_handed_on(context, function):
+    spawning = {n for call, name in context.plan.parallel.calls.items() if name in SPAWNERS for n in ast.walk(call)}
+    if escapes(context.plan.training, function, besides=spawning):
         return []
     if all(context.has_accelerator(call) for call in calls) or not context.has_accelerator(function.body[0]):
         return []
@@ -102,21 +104,6 @@ def _passed_in_vain(context: Context, function: ast.FunctionDef) -> list[str]:
         for index, name in enumerate(named)
         if all(_is_written_out(call, index, name) for call in calls) and _speaks_of_processes(context, function, name)
     ]
-
-
-def _is_handed_on(context: Context, function: ast.FunctionDef) -> bool:
-    """Whether a function is used in other ways than being called or spawned, as by ``functools.partial``."""
-    plan = context.plan
-    known = {call.func for call in plan.store.callers.get(function, ())}
-    spawned = {n for call, name in plan.parallel.calls.items() if name in SPAWNERS for n in ast.walk(call)}
-    return any(
-        isinstance(node, (ast.Name, ast.Attribute))
-        and isinstance(node.ctx, ast.Load)
-        and node not in known
-        and node not in spawned
-        and any(ref.node is function for ref in plan.value(node).of(FunctionRef))
-        for node in plan.module.walk()
-    )
 
 
 def _is_written_out(call: ast.Call, index: int, name: str) -> bool:

@@ -50,10 +50,10 @@ def _ask(context: Context, node: ast.expr) -> None:
         return
     if _is_passed(context, node) or not context.may_change(node):
         return
-    if not context.has_accelerator(node) and ast.unparse(node) in parallel.flags and _is_printed(context, node):
-        context.note(node, f"{short(node)} is what the script was told, not how many processes there are")
-        return
     if not context.has_accelerator(node):
+        if ast.unparse(node) in parallel.flags and _is_printed(context, node):
+            context.note(node, f"{short(node)} is what the script was told, not how many processes there are")
+            return
         raise Unclear(f"`{short(node)}` asks for the processes where the accelerator cannot be passed", node)
     text = asked(context.accelerator(node), share)
     context.replace(node, text)
