@@ -10,9 +10,9 @@ Names are loaded when they are first used, so that the command line answers with
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .lazy import attach
 from .requirements import require_torch, running_as_command
 
 if not running_as_command():
@@ -34,44 +34,20 @@ _HOMES = {
     "synchronize_rng_states": "random",
 }
 
-__all__ = [
-    "Accelerator",
-    "AutocastKwargs",
-    "DataLoaderConfiguration",
-    "DistributedDataParallelKwargs",
-    "DistributedType",
-    "GradScalerKwargs",
-    "GradientAccumulationPlugin",
-    "InitProcessGroupKwargs",
-    "PartialState",
-    "ProjectConfiguration",
-    "__version__",
-    "synchronize_rng_states",
-]
+__getattr__, __dir__, _names = attach(__name__, _HOMES)
+__all__ = [*_names, "__version__"]
 
 if TYPE_CHECKING:
-    from .accelerator import Accelerator
+    from .accelerator import Accelerator as Accelerator
     from .plugins import (
-        AutocastKwargs,
-        DataLoaderConfiguration,
-        DistributedDataParallelKwargs,
-        GradientAccumulationPlugin,
-        GradScalerKwargs,
-        InitProcessGroupKwargs,
-        ProjectConfiguration,
+        AutocastKwargs as AutocastKwargs,
+        DataLoaderConfiguration as DataLoaderConfiguration,
+        DistributedDataParallelKwargs as DistributedDataParallelKwargs,
+        GradientAccumulationPlugin as GradientAccumulationPlugin,
+        GradScalerKwargs as GradScalerKwargs,
+        InitProcessGroupKwargs as InitProcessGroupKwargs,
+        ProjectConfiguration as ProjectConfiguration,
     )
-    from .random import synchronize_rng_states
-    from .state import PartialState
-    from .topology import DistributedType
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    from .random import synchronize_rng_states as synchronize_rng_states
+    from .state import PartialState as PartialState
+    from .topology import DistributedType as DistributedType

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
-from . import arguments, collectives, metrics, strategies, topology
+from . import arguments, strategies, topology
 from .accumulation import GradientState
 from .data import DataLoaderShard, prepare_loader
+from .facade.gathering import Gathering
+from .facade.saving import Saving
+from .facade.training import Training
 from .optimizer import AcceleratedOptimizer, move_state
 from .plugins import (
     AutocastKwargs,
@@ -22,14 +24,13 @@ from .plugins import (
     InitProcessGroupKwargs,
     ProjectConfiguration,
 )
-from .precision import Precision, unwrap_forward
+from .precision import Precision
 from .preparation import LOADER, MODEL, OPTIMIZER, ORDER, SCHEDULER, Prepared, kind_of
 from .scheduler import AcceleratedScheduler
-from .settings import Settings
 from .state import AcceleratorState
 
 
-class Accelerator(Settings):
+class Accelerator(Training, Gathering, Saving):
     """Trains on whatever the launcher started: `prepare` the objects, and call `backward` instead of `loss.backward`.
 
     Args:
@@ -233,148 +234,6 @@ class Accelerator(Settings):
             raise TypeError(
                 f"{place} was given {'an' if found == OPTIMIZER else 'a'} {found}; prepare() takes each kind."
             )
-
-    # Training
-
-    def backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        """`loss.backward(*args, **kwargs)`, with the loss divided by the accumulation steps and scaled for fp16."""
-        state = self.gradient_state
-        state.backwards += 1
-        if state.plugin.num_steps > 1:
-            loss = loss / state.plugin.num_steps
-        if self._precision.scaler is not None:
-            loss = self._precision.scaler.scale(loss)
-        loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
-
-    def accumulate(self, *models: nn.Module) -> AbstractContextManager[None]:
-        """A micro-batch of an accumulation window: gradients are exchanged, and optimizers step, where it ends.
-
-        Args:
-            models: those that take part; without any, all that were prepared.
-        """
-        return self._accumulating(models)
-
-    @contextmanager
-    def _accumulating(self, models: tuple[nn.Module, ...]) -> Iterator[None]:
-        state = self.gradient_state
-        if state.open_micro_batch() or state.sync_each_batch or not self.use_distributed:
-            yield
-            return
-        with ExitStack() as stack:
-            for model in models or self._prepared.models:
-                stack.enter_context(self._strategy.no_sync(model))
-            yield
-
-    def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
-        """A context in which backward leaves the model's gradients in this process."""
-        return self._strategy.no_sync(model)
-
-    def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
-        """A context in which operations run in mixed precision, if that was asked for."""
-        return self._precision.autocast(autocast_handler)
-
-    def unscale_gradients(self, optimizer: Any = None) -> None:
-        """Divide the gradients by fp16's loss scale; without fp16, nothing.
-
-        Args:
-            optimizer: a prepared optimizer or a list of them; None is all.
-        """
-        if self.scaler is None:
-            return
-        chosen = self._prepared.optimizers if optimizer is None else optimizer
-        for one in chosen if isinstance(chosen, (list, tuple)) else [chosen]:
-            self.prepare_optimizer(one).unscale()
-
-    def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2) -> torch.Tensor:
-        """Clip the gradients of `parameters` to a global norm, and return the norm before.
-
-        Inside an accumulation window that does not end here, nothing is clipped.
-        """
-        chosen = self._gradients_of(parameters)
-        if self.gradient_state.managed and not self.sync_gradients:
-            gradients = [parameter.grad for parameter in chosen if parameter.grad is not None]
-            return nn.utils.get_total_norm(gradients, norm_type)
-        return self._strategy.clip_grad_norm(chosen, max_norm, norm_type)
-
-    def clip_grad_value_(self, parameters: Any, clip_value: float) -> None:
-        """Clip each gradient of `parameters` to [-clip_value, clip_value], where an accumulation window ends."""
-        chosen = self._gradients_of(parameters)
-        if not self.gradient_state.managed or self.sync_gradients:
-            self._strategy.clip_grad_value(chosen, clip_value)
-
-    def _gradients_of(self, parameters: Any) -> list[nn.Parameter]:
-        """The parameters as a list, their gradients unscaled where they are about to be used."""
-        chosen: list[Any] = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        if self.scaler is not None and (self.sync_gradients or not self.gradient_state.managed):
-            wanted = {id(parameter) for parameter in chosen}
-            for optimizer in self._prepared.optimizers:
-                if any(id(parameter) in wanted for group in optimizer.param_groups for parameter in group["params"]):
-                    optimizer.unscale()
-        return chosen
-
-    # Between processes
-
-    def gather(self, tensor: Any) -> Any:
-        """Every process's tensors, joined along the first dimension; see `accelerate_runtime.utils.gather`."""
-        return collectives.gather(tensor)
-
-    def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        """Every process's results for the current batch, without those of padding, in the order of the dataset.
-
-        Args:
-            input_data: tensors of one row per sample, nested; or objects. Of what is one number a process, that of a
-                process whose whole batch is padding is left out too.
-            use_gather_object: gather lists of picklable objects, one item per sample.
-        """
-        return metrics.gather_for_metrics(input_data, self.gradient_state, self._place, use_gather_object)
-
-    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
-        """The tensors' "sum" or "mean" over the processes (or "none"), times `scale`, on every process."""
-        return collectives.reduce(tensor, reduction, scale)
-
-    def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
-        """The tensors, each padded along `dim` to the longest of any process."""
-        return collectives.pad_across_processes(tensor, dim, pad_index, pad_first)
-
-    # Models and files
-
-    def unwrap_model(
-        self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
-    ) -> nn.Module:
-        """The model that was prepared.
-
-        Args:
-            keep_fp32_wrapper: False also takes autocast off its forward, in place.
-            keep_torch_compile: False also takes a `torch.compile` wrapper off.
-        """
-        compiled = model if hasattr(model, "_orig_mod") else None
-        inner = self._strategy.unwrap(compiled._orig_mod if compiled is not None else model)  # type: ignore[arg-type]
-        if not keep_torch_compile and hasattr(inner, "_orig_mod"):
-            inner = inner._orig_mod  # type: ignore[assignment]
-        if not keep_fp32_wrapper:
-            unwrap_forward(inner)
-        if compiled is not None and keep_torch_compile:
-            compiled.__dict__["_modules"]["_orig_mod"] = inner
-            return compiled
-        return inner
-
-    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]:
-        """The model's state dict, with the names it had before it was prepared. Call it on every process.
-
-        Args:
-            unwrap: False gives the names of the prepared model instead.
-        """
-        return self._strategy.state_dict(self.unwrap_model(model, keep_torch_compile=False) if unwrap else model)
-
-    def save(self, obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
-        """`torch.save(obj, f)`, on the main process only (with `save_on_each_node`, on the first of each machine)."""
-        if safe_serialization:
-            raise NotImplementedError(
-                "save(safe_serialization=True) is not supported in this version of accelerate_runtime; leave it out."
-            )
-        each = self.project_configuration.save_on_each_node
-        if self.is_local_main_process if each else self.is_main_process:
-            torch.save(obj, f)
 
     def free_memory(self, *objects: Any) -> list[None]:
         """Forget everything prepared, release cached memory; returns None for each of `objects`, to assign to them."""

@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 from accelerate_migrate.findings import Finding, Severity, Status
-from support.notebooks import IMPORTS, ONE_OF_EACH, SETTING_UP, TRAINING, code, document, jupyter, sources
-from support.notebooks import migrate_notebook as migrate
+from support.notebooks import (
+    IMPORTS,
+    ONE_OF_EACH,
+    SETTING_UP,
+    TRAINING,
+    code,
+    document,
+    jupyter,
+    migrate_notebook as migrate,
+    sources,
+)
 
 from .conftest import Tool
 

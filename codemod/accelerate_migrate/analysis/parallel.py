@@ -6,8 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from accelerate_migrate.analysis import parallel_library as table
-from accelerate_migrate.analysis import processes
+from accelerate_migrate.analysis import parallel_library as table, processes
 from accelerate_migrate.analysis.atoms import Library, Share
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move
 from accelerate_migrate.analysis.library import DISTRIBUTED_DATA_PARALLEL, SPAWNERS

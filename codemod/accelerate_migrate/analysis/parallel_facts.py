@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from accelerate_migrate.analysis import parallel_library as table
-from accelerate_migrate.analysis import processes
+from accelerate_migrate.analysis import parallel_library as table, processes
 from accelerate_migrate.analysis.atoms import Process, Share
 from accelerate_migrate.analysis.library import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 from accelerate_migrate.analysis.scopes import argument_for, parameters

@@ -11,8 +11,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from accelerate_migrate.analysis import parallel_library as table
-from accelerate_migrate.analysis import processes
+from accelerate_migrate.analysis import parallel_library as table, processes
 from accelerate_migrate.analysis.atoms import Role, Share, Site
 from accelerate_migrate.analysis.devices import is_pure_move
 from accelerate_migrate.analysis.gradient_averaging import averages_gradients, makes_equal, wraps_by_hand

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis import parallel_library as table
-from accelerate_migrate.analysis import processes
+from accelerate_migrate.analysis import parallel_library as table, processes
 from accelerate_migrate.analysis.atoms import Number, Origin, Share, Site, Tensor
 from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.edits import ReplaceStatement

@@ -6,11 +6,12 @@ from typing import NoReturn
 
 import torch
 
-from .accumulation import GradientState
-from .plugins import DataLoaderConfiguration, ProjectConfiguration, check_steps
-from .precision import Precision
-from .preparation import Prepared
-from .state import ProcessControl
+from ..accumulation import GradientState
+from ..plugins import DataLoaderConfiguration, ProjectConfiguration, check_steps
+from ..precision import Precision
+from ..preparation import Prepared
+from ..state import ProcessControl
+from ..strategies import Strategy
 
 
 class Settings(ProcessControl):
@@ -21,6 +22,7 @@ class Settings(ProcessControl):
     project_configuration: ProjectConfiguration
     _precision: Precision
     _prepared: Prepared
+    _strategy: Strategy
 
     @property
     def mixed_precision(self) -> str:

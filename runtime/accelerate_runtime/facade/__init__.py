@@ -1,0 +1,1 @@
+"""What an Accelerator offers, by subject; `accelerator.py` puts the parts together."""

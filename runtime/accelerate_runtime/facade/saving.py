@@ -1,0 +1,54 @@
+"""Models and files: unwrapping, state dicts, saving."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..precision import unwrap_forward
+from .settings import Settings
+
+
+class Saving(Settings):
+    """The part of an Accelerator that writes and reads files."""
+
+    def unwrap_model(
+        self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+    ) -> nn.Module:
+        """The model that was prepared.
+
+        Args:
+            keep_fp32_wrapper: False also takes autocast off its forward, in place.
+            keep_torch_compile: False also takes a `torch.compile` wrapper off.
+        """
+        compiled = model if hasattr(model, "_orig_mod") else None
+        inner = self._strategy.unwrap(compiled._orig_mod if compiled is not None else model)  # type: ignore[arg-type]
+        if not keep_torch_compile and hasattr(inner, "_orig_mod"):
+            inner = inner._orig_mod  # type: ignore[assignment]
+        if not keep_fp32_wrapper:
+            unwrap_forward(inner)
+        if compiled is not None and keep_torch_compile:
+            compiled.__dict__["_modules"]["_orig_mod"] = inner
+            return compiled
+        return inner
+
+    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]:
+        """The model's state dict, with the names it had before it was prepared. Call it on every process.
+
+        Args:
+            unwrap: False gives the names of the prepared model instead.
+        """
+        return self._strategy.state_dict(self.unwrap_model(model, keep_torch_compile=False) if unwrap else model)
+
+    def save(self, obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
+        """`torch.save(obj, f)`, on the main process only (with `save_on_each_node`, on the first of each machine)."""
+        if safe_serialization:
+            raise NotImplementedError(
+                "save(safe_serialization=True) is not supported in this version of accelerate_runtime; leave it out."
+            )
+        each = self.project_configuration.save_on_each_node
+        if self.is_local_main_process if each else self.is_main_process:
+            torch.save(obj, f)

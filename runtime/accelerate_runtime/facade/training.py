@@ -1,0 +1,96 @@
+"""Backward, accumulation, clipping and precision: what stands in a training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..plugins import AutocastKwargs
+from .settings import Settings
+
+
+class Training(Settings):
+    """The part of an Accelerator that a training loop calls."""
+
+    def backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        """`loss.backward(*args, **kwargs)`, with the loss divided by the accumulation steps and scaled for fp16."""
+        state = self.gradient_state
+        state.backwards += 1
+        if state.plugin.num_steps > 1:
+            loss = loss / state.plugin.num_steps
+        if self._precision.scaler is not None:
+            loss = self._precision.scaler.scale(loss)
+        loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def accumulate(self, *models: nn.Module) -> AbstractContextManager[None]:
+        """A micro-batch of an accumulation window: gradients are exchanged, and optimizers step, where it ends.
+
+        Args:
+            models: those that take part; without any, all that were prepared.
+        """
+        return self._accumulating(models)
+
+    @contextmanager
+    def _accumulating(self, models: tuple[nn.Module, ...]) -> Iterator[None]:
+        state = self.gradient_state
+        if state.open_micro_batch() or state.sync_each_batch or not self.use_distributed:
+            yield
+            return
+        with ExitStack() as stack:
+            for model in models or self._prepared.models:
+                stack.enter_context(self._strategy.no_sync(model))
+            yield
+
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
+        """A context in which backward leaves the model's gradients in this process."""
+        return self._strategy.no_sync(model)
+
+    def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
+        """A context in which operations run in mixed precision, if that was asked for."""
+        return self._precision.autocast(autocast_handler)
+
+    def unscale_gradients(self, optimizer: Any = None) -> None:
+        """Divide the gradients by fp16's loss scale; without fp16, nothing.
+
+        Args:
+            optimizer: a prepared optimizer or a list of them; None is all.
+        """
+        if self.scaler is None:
+            return
+        chosen = self._prepared.optimizers if optimizer is None else optimizer
+        for one in chosen if isinstance(chosen, (list, tuple)) else [chosen]:
+            known = self._prepared.find(one)
+            if known is None:
+                raise ValueError("unscale_gradients() was given an optimizer that was not prepared: prepare() it first")
+            known.unscale()
+
+    def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2) -> torch.Tensor:
+        """Clip the gradients of `parameters` to a global norm, and return the norm before.
+
+        Inside an accumulation window that does not end here, nothing is clipped.
+        """
+        chosen = self._gradients_of(parameters)
+        if self.gradient_state.managed and not self.sync_gradients:
+            gradients = [parameter.grad for parameter in chosen if parameter.grad is not None]
+            return nn.utils.get_total_norm(gradients, norm_type)
+        return self._strategy.clip_grad_norm(chosen, max_norm, norm_type)
+
+    def clip_grad_value_(self, parameters: Any, clip_value: float) -> None:
+        """Clip each gradient of `parameters` to [-clip_value, clip_value], where an accumulation window ends."""
+        chosen = self._gradients_of(parameters)
+        if not self.gradient_state.managed or self.sync_gradients:
+            self._strategy.clip_grad_value(chosen, clip_value)
+
+    def _gradients_of(self, parameters: Any) -> list[nn.Parameter]:
+        """The parameters as a list, their gradients unscaled where they are about to be used."""
+        chosen: list[Any] = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        if self.scaler is not None and (self.sync_gradients or not self.gradient_state.managed):
+            wanted = {id(parameter) for parameter in chosen}
+            for optimizer in self._prepared.optimizers:
+                if any(id(parameter) in wanted for group in optimizer.param_groups for parameter in group["params"]):
+                    optimizer.unscale()
+        return chosen
