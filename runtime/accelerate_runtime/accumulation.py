@@ -84,6 +84,20 @@ class GradientState:
             self.sync_gradients = self.step % self.plugin.num_steps == 0
         return self.sync_gradients
 
+    def state_dict(self) -> dict[str, Any]:
+        """Where the accumulation window stands."""
+        return {
+            "step": self.step,
+            "sync_gradients": self.sync_gradients,
+            "backwards": self.backwards,
+            "managed": self.managed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back to where `state_dict` was taken."""
+        self.step, self.sync_gradients = state["step"], state["sync_gradients"]
+        self.backwards, self.managed = state["backwards"], state["managed"]
+
     def __repr__(self) -> str:
         return (
             f"GradientState(num_steps={self.num_steps}, sync_gradients={self.sync_gradients}, "

@@ -82,6 +82,20 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
     def _note_that_it_ran(self, *_: Any) -> None:
         self._ran = True
 
+    @property
+    def has_pending_gradients(self) -> bool:
+        """Whether gradients came in that no step has used yet."""
+        return not self._stepped and self._cleared_at != self.gradient_state.backwards
+
+    def progress(self) -> dict[str, Any]:
+        """Where this optimizer stands in its window, beside what `state_dict` says."""
+        return {"stepped": self._stepped, "cleared_at": self._cleared_at, "skipped": self._skipped}
+
+    def restore_progress(self, progress: dict[str, Any]) -> None:
+        """Go back to where `progress` was taken."""
+        self._stepped, self._cleared_at = progress["stepped"], progress["cleared_at"]
+        self._skipped, self.unscaled = progress["skipped"], False
+
     # What belongs to the wrapped optimizer
 
     @property

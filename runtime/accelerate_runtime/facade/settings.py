@@ -107,13 +107,7 @@ class NotSupported(NotImplementedError, AttributeError):
 
 _LATER = frozenset(
     [
-        "save_state",
-        "load_state",
-        "save_model",
-        "register_for_checkpointing",
         "skip_first_batches",
-        "register_save_state_pre_hook",
-        "register_load_state_pre_hook",
         "init_trackers",
         "log",
         "get_tracker",

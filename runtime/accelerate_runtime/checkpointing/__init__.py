@@ -1,0 +1,13 @@
+"""Training states on disk: written whole or not at all, checked when they are read.
+
+A state is a folder in Accelerate's layout, to which we add a manifest (sizes and checksums) and each process's position
+in its loaders. `folder` makes the writing atomic, `saving` and `loading` say what goes where, `streaming` reads tensors
+straight to where they belong.
+"""
+
+from .contents import Contents
+from .loading import load
+from .saving import Saver
+from .shards import save_sharded
+
+__all__ = ["Contents", "Saver", "load", "save_sharded"]

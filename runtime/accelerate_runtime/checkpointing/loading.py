@@ -1,0 +1,150 @@
+"""Reading a state back into the objects that it was made of."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from . import layout, position, random_states
+from .agreement import agree
+from .contents import Contents
+from .folder import finish_interrupted
+from .layout import CheckpointError
+from .manifest import Manifest, check_files, read_manifest
+from .optimizers import load_optimizer
+from .plain import load_plain
+from .weights import load_weights
+
+logger = logging.getLogger(__name__)
+
+
+def load(contents: Contents, folder: Path, load_kwargs: dict[str, Any], model_kwargs: dict[str, Any]) -> None:
+    """Load the state in `folder`; call it on every process.
+
+    Args:
+        load_kwargs: of `torch.load`, for optimizers, schedulers and registered objects.
+        model_kwargs: of the models' `load_state_dict`.
+
+    Raises:
+        CheckpointError: it is not whole, not ours, or of other objects. Nothing is loaded from a state of which a file
+            is missing or has the wrong size.
+    """
+    place = contents.place
+    error: Exception | None = None
+    try:
+        if place.is_local_main_process:
+            finish_interrupted(folder)
+    except Exception as failure:
+        error = failure
+    agree(error, place, f"loading {folder}")
+    try:
+        _load(contents, folder, load_kwargs, model_kwargs)
+    except Exception as failure:
+        error = failure
+    agree(error, place, f"loading {folder}")
+
+
+def check_whole(folder: Path) -> Manifest | None:
+    """The manifest of a state whose files are all there; None for one that Accelerate wrote.
+
+    Raises:
+        CheckpointError: it is neither, or not whole.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is no folder: there is no checkpoint to load.")
+    manifest = read_manifest(folder)
+    if manifest is not None:
+        manifest.check_sizes(folder)
+    elif (folder / layout.position(0)).exists():
+        raise CheckpointError(f"{folder / layout.MANIFEST} is missing: the checkpoint is not whole.")
+    elif not (folder / layout.random_states(0)).exists():
+        raise CheckpointError(
+            f"{folder} holds no checkpoint: neither {layout.MANIFEST} nor {layout.random_states(0)} is there."
+        )
+    return manifest
+
+
+def _load(contents: Contents, folder: Path, load_kwargs: dict[str, Any], model_kwargs: dict[str, Any]) -> None:
+    manifest = check_whole(folder)
+    models: list[nn.Module] = list(contents.models)
+    for hook in contents.load_hooks:
+        hook(models, str(folder))
+    _check_counts(contents, folder, manifest, len(models))
+    rank = contents.place.process_index
+    small = [layout.scheduler(index) for index in range(len(contents.schedulers))]
+    small += [layout.custom(index) for index in range(len(contents.registered))]
+    small += [layout.random_states(rank), layout.position(rank), layout.SCALER]
+    if manifest is not None:
+        check_files(folder, manifest, small)
+
+    def checksum(name: str) -> str | None:
+        return manifest.files[name].checksum if manifest is not None else None
+
+    for index, model in enumerate(models):
+        name = next((name for safe in (True, False) if (folder / (name := layout.model(index, safe))).exists()), None)
+        if name is None:
+            raise CheckpointError(f"{folder / layout.model(index, True)} is missing.")
+        load_weights(contents.unwrap(model), folder / name, checksum(name), **model_kwargs)
+    for index, optimizer in enumerate(contents.optimizers):
+        name = layout.optimizer(index)
+        load_optimizer(optimizer.optimizer, folder / name, checksum(name), **load_kwargs)
+    for index, scheduler in enumerate(contents.schedulers):
+        scheduler.load_state_dict(load_plain(folder / layout.scheduler(index), **load_kwargs))
+    if contents.scaler is not None:
+        contents.scaler.load_state_dict(load_plain(folder / layout.SCALER))
+    for index, registered in enumerate(contents.registered):
+        registered.load_state_dict(load_plain(folder / layout.custom(index), **load_kwargs))
+    _load_rank(contents, folder, manifest)
+
+
+def _check_counts(contents: Contents, folder: Path, manifest: Manifest | None, models: int) -> None:
+    """Every kind of object must be there as often as it was saved."""
+    here = contents.counts()
+    if manifest is not None:
+        saved = manifest.objects
+    else:
+        saved = {
+            **here,
+            "optimizers": layout.count(folder, layout.optimizer),
+            "schedulers": layout.count(folder, layout.scheduler),
+            "registered objects": layout.count(folder, layout.custom),
+            "scalers": int((folder / layout.SCALER).exists()),
+        }
+    if models != here["models"]:  # a hook loads some itself
+        here, saved = {**here, "models": 0}, {**saved, "models": 0}
+    for kind, number in saved.items():
+        if here.get(kind, 0) != number:
+            raise CheckpointError(
+                f"{folder} was saved with {number} {kind}, but there are {here.get(kind, 0)} now: prepare (register) "
+                "the same objects before load_state()."
+            )
+
+
+def _load_rank(contents: Contents, folder: Path, manifest: Manifest | None) -> None:
+    """What belongs to this process: its position, and at last its random states."""
+    place = contents.place
+    rank = place.process_index
+    known = (folder / layout.random_states(rank)).exists()
+    states = load_plain(folder / layout.random_states(rank if known else 0))
+    if manifest is None:
+        contents.gradient_state.step = states.get("step", 0)
+        logger.warning(
+            "%s was not written by this library: it does not say where the loaders stood. Skip the batches that were "
+            "seen with skip_first_batches().",
+            folder,
+        )
+    else:
+        position.load_gradients(contents, folder, manifest)
+        if manifest.num_processes == place.num_processes:
+            position.restore(contents, load_plain(folder / layout.position(rank)))
+        else:
+            raise CheckpointError(
+                f"{folder} was saved by {manifest.num_processes} processes, but there are {place.num_processes} now."
+            )
+    if known:
+        random_states.restore(states, place)
+    else:
+        random_states.restore_apart(states, place)

@@ -1,0 +1,81 @@
+"""An optimizer's state from a file into the optimizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .manifest import check, checksum_of
+from .plain import load_plain
+from .streaming import Place, is_whole_storage, read_into, storages_in
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, path: Path, checksum: str | None, **arguments: Any) -> None:
+    """Load a file with an optimizer's state dict.
+
+    Its tensors are read into those that the optimizer has already, where they fit, else into new ones.
+
+    Args:
+        checksum: of the file; None is not checked.
+        arguments: of `torch.load`.
+
+    Raises:
+        CheckpointError: the file is damaged, or holds more than tensors and plain values.
+        ValueError: its parameter groups are others (torch's own message).
+    """
+    state = load_plain(path, mmap=True, **arguments)
+    offsets = storages_in(path, state) if "mmap" not in arguments else None
+    places: list[Place] = []
+    if offsets is not None:
+        state = {**state, "state": _with_destinations(optimizer, state, offsets, places)}
+        check(path, read_into(path, places), checksum)
+    elif checksum is not None:
+        check(path, checksum_of(path), checksum)
+    optimizer.load_state_dict(_copied(state, {id(place.tensor) for place in places}))
+
+
+def _with_destinations(
+    optimizer: torch.optim.Optimizer, saved: dict[str, Any], offsets: dict[int, int], places: list[Place]
+) -> dict[Any, Any]:
+    """The saved state with tensors to read into in place of the file's; notes which goes where in `places`."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    by_number = dict(zip(numbers, parameters, strict=False))
+    given: dict[int, torch.Tensor] = {}
+
+    def destination(parameter: torch.Tensor | None, name: Any, tensor: torch.Tensor) -> torch.Tensor:
+        address = tensor.untyped_storage().data_ptr()
+        if address not in offsets or not is_whole_storage(tensor):
+            return tensor
+        if address not in given:
+            there = None if parameter is None else optimizer.state.get(parameter, {}).get(name)
+            fits = isinstance(there, torch.Tensor) and (there.shape, there.dtype) == (tensor.shape, tensor.dtype)
+            if there is None or not fits or any(there is place.tensor for place in places):
+                device = parameter.device if parameter is not None and tensor.ndim else torch.device("cpu")
+                there = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+            given[address] = there
+            places.append(Place(offsets[address], there))
+        return given[address]
+
+    return {
+        number: {
+            name: destination(by_number.get(number), name, value) if isinstance(value, torch.Tensor) else value
+            for name, value in entries.items()
+        }
+        if isinstance(entries, dict)
+        else entries
+        for number, entries in saved["state"].items()
+    }
+
+
+def _copied(value: Any, filled: set[int]) -> Any:
+    """`value` with the tensors that are still mapped from the file copied."""
+    if isinstance(value, torch.Tensor):
+        return value if id(value) in filled else value.clone()
+    if isinstance(value, dict):
+        return {key: _copied(item, filled) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item, filled) for item in value)
+    return value

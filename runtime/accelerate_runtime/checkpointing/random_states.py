@@ -1,0 +1,51 @@
+"""The global random states of a process, in the form that Accelerate's files have."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+import torch
+
+from ..topology import Topology
+
+
+def collect(place: Topology) -> dict[str, Any]:
+    """The states of Python's, NumPy's and torch's generators, those of the device included."""
+    import numpy
+
+    states: dict[str, Any] = {
+        "random_state": random.getstate(),
+        "numpy_random_seed": numpy.random.get_state(),
+        "torch_manual_seed": torch.get_rng_state(),
+    }
+    if place.device.type != "cpu":
+        states[_key(place)] = torch.get_device_module(place.device).get_rng_state_all()
+    return states
+
+
+def restore(states: dict[str, Any], place: Topology) -> None:
+    """Set the generators to what `collect` found. A device's state that the file lacks is left as it is."""
+    random.setstate(states["random_state"])
+    if "numpy_random_seed" in states:
+        import numpy
+
+        numpy.random.set_state(states["numpy_random_seed"])
+    torch.set_rng_state(states["torch_manual_seed"])
+    if place.device.type != "cpu" and _key(place) in states:
+        torch.get_device_module(place.device).set_rng_state_all(states[_key(place)])
+
+
+def restore_apart(states: dict[str, Any], place: Topology) -> None:
+    """For a process that the checkpoint knows nothing of: go on from the main process's state, on a path of its own."""
+    restore(states, place)
+    seed = int(torch.empty((), dtype=torch.int64).random_()) + place.process_index
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+
+
+def _key(place: Topology) -> str:
+    return f"torch_{place.device.type}_manual_seed"

@@ -1,0 +1,195 @@
+"""Writing a state, at once or in the background."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..collectives import all_gather_object
+from ..topology import Topology
+from . import layout, position, random_states
+from .agreement import agree
+from .contents import Contents
+from .folder import Stage
+from .manifest import Manifest
+from .plain import save_plain
+from .snapshot import snapshot
+from .tensors import save_safetensors
+
+logger = logging.getLogger(__name__)
+
+
+class Saver:
+    """Saves states, one at a time. A background save that failed raises where the next save, load or end meets it."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self._doing = ""
+
+    def save(
+        self,
+        contents: Contents,
+        folder: Path,
+        *,
+        safe: bool,
+        writes: bool,
+        background: bool,
+        afterwards: Callable[[], None],
+    ) -> None:
+        """Save a state to `folder`; call it on every process.
+
+        Args:
+            safe: weights as safetensors.
+            writes: whether this process writes what all processes have in common.
+            background: return as soon as the state is copied, and write while training goes on. One state at a time: a
+                save waits for the one before, so that there is never more than one copy in memory.
+            afterwards: called where the state was written, once it is in place.
+
+        Raises:
+            CheckpointError, OSError: it cannot be written. What was in `folder` is untouched.
+        """
+        place, doing = contents.place, f"saving {folder}"
+        self.wait(place)
+        stage = _open_stage(folder, place, writes, doing)
+        error: Exception | None = None
+        try:
+            weights = [contents.strategy.state_dict(contents.unwrap(model)) for model in contents.models]
+            for hook in contents.save_hooks:
+                hook(contents.models, weights, str(stage.path))
+            position.save_gradients(contents, stage.path)
+        except Exception as failure:
+            error = failure
+        agree(error, place, doing)
+        ranks = all_gather_object((random_states.collect(place), position.collect(contents)))
+        if writes:
+            work = _Work(stage, _to_write(contents, weights, ranks, safe), _manifest(contents), afterwards)
+            if background:
+                self._start(work.copied(), doing)
+                return
+            try:
+                work.write()
+            except Exception as failure:
+                stage.abandon()
+                error = failure
+        if not background:
+            agree(error, place, doing)
+
+    def wait(self, place: Topology) -> None:
+        """Wait for a background save, and raise what stopped it; call it on every process."""
+        if not self._doing and place.num_processes == 1:
+            return
+        if self._thread is not None:
+            self._thread.join()
+        error, doing = self._error, self._doing or "a save in the background"
+        self._thread, self._error, self._doing = None, None, ""
+        agree(error, place, doing)
+
+    def _start(self, work: _Work, doing: str) -> None:
+        def run() -> None:
+            try:
+                work.write()
+            except Exception as failure:
+                work.stage.abandon()
+                self._error = failure
+
+        if self._doing == "":
+            atexit.register(self._finish_at_exit)
+        self._doing = doing
+        self._thread = threading.Thread(target=run, name="accelerate_runtime save_state")
+        self._thread.start()
+
+    def _finish_at_exit(self) -> None:
+        atexit.unregister(self._finish_at_exit)
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            sys.stderr.write(f"accelerate_runtime: {self._doing} failed: {type(self._error).__name__}: {self._error}\n")
+
+
+def _open_stage(folder: Path, place: Topology, writes: bool, doing: str) -> Stage:
+    """The stage, made by who writes; the others learn where it is."""
+    stage, error = Stage(folder), None
+    if writes:
+        try:
+            stage.open()
+            stage = Stage(folder)
+        except Exception as failure:
+            error = failure
+    agree(error, place, doing)
+    if place.num_processes > 1:
+        stage.path = Path(all_gather_object(str(stage.path))[0])
+    return stage
+
+
+Item = tuple[str, Any, bool]
+"""A file's name, what goes into it, and whether that is weights to be written as safetensors."""
+
+
+class _Work:
+    """Everything that is left to do once the state is collected."""
+
+    def __init__(self, stage: Stage, items: list[Item], manifest: Manifest, afterwards: Callable[[], None]) -> None:
+        self.stage, self.items, self.manifest, self.afterwards = stage, items, manifest, afterwards
+
+    def copied(self) -> _Work:
+        """The same work on a copy of what is to be written."""
+        objects = snapshot([value for _, value, _ in self.items])
+        items = [(name, value, safe) for (name, _, safe), value in zip(self.items, objects, strict=True)]
+        return _Work(self.stage, items, self.manifest, self.afterwards)
+
+    def write(self) -> None:
+        folder, checksums = self.stage.path, dict[str, str]()
+        for name, value, safe in self.items:
+            if safe:
+                save_safetensors(value, folder / name)
+            else:
+                checksums[name] = save_plain(value, folder / name)
+                _warn_of_code(folder / name)
+        self.manifest.record(folder, checksums)
+        self.manifest.write(folder)
+        self.stage.commit()
+        self.afterwards()
+
+
+def _to_write(contents: Contents, weights: list[dict[str, Any]], ranks: list[Any], safe: bool) -> list[Item]:
+    items: list[Item] = []
+    for index, state in enumerate(weights):
+        items.append((layout.model(index, safe), state, safe))
+    for index, optimizer in enumerate(contents.optimizers):
+        items.append((layout.optimizer(index), optimizer.state_dict(), False))
+    for index, scheduler in enumerate(contents.schedulers):
+        items.append((layout.scheduler(index), scheduler.state_dict(), False))
+    if contents.scaler is not None:
+        items.append((layout.SCALER, contents.scaler.state_dict(), False))
+    for index, registered in enumerate(contents.registered):
+        items.append((layout.custom(index), registered.state_dict(), False))
+    for rank, (random, where) in enumerate(ranks):
+        items.append((layout.random_states(rank), {"step": contents.gradient_state.step, **random}, False))
+        items.append((layout.position(rank), where, False))
+    return items
+
+
+def _manifest(contents: Contents) -> Manifest:
+    versions = {"accelerate_runtime": __version__, "torch": str(torch.__version__)}
+    return Manifest(contents.place.num_processes, contents.counts(), versions)
+
+
+def _warn_of_code(path: Path) -> None:
+    """Say now, not when it is loaded, that a file holds more than tensors and plain values."""
+    unsafe = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    unsafe = [name for name in unsafe if not name.startswith(("numpy.", "_codecs."))]
+    if unsafe:
+        logger.warning(
+            "%s holds objects of %s: load_state() will ask for load_kwargs={'weights_only': False} to read it",
+            path.name,
+            ", ".join(sorted(unsafe)),
+        )

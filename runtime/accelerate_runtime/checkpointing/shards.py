@@ -1,0 +1,88 @@
+"""A model exported for others: one file of weights, or several with an index, in the layout of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .layout import CheckpointError
+from .manifest import flush
+from .tensors import save_weights, without_duplicates
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def size_in_bytes(text: int | str) -> int:
+    """A size such as 1000, "10GB" or "500MiB".
+
+    Raises:
+        ValueError: it is no size.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", str(text).upper())
+    if match is None or float(match[1]) <= 0:
+        raise ValueError(f'max_shard_size={text!r}: pass bytes, or text such as "10GB" or "500MiB"')
+    return int(float(match[1]) * _UNITS[match[2] or ""])
+
+
+def split(state: dict[str, torch.Tensor], limit: int) -> list[dict[str, torch.Tensor]]:
+    """The tensors in order, in parts of at most `limit` bytes; one that is larger is a part of its own."""
+    parts: list[dict[str, torch.Tensor]] = [{}]
+    size = 0
+    for name, tensor in state.items():
+        if parts[-1] and size + tensor.nbytes > limit:
+            parts.append({})
+            size = 0
+        parts[-1][name] = tensor
+        size += tensor.nbytes
+    return parts
+
+
+def save_sharded(state: dict[str, Any], folder: Path, limit: int, safe: bool) -> None:
+    """Write a model's state dict to `folder`; files of an earlier export go once the new ones are there.
+
+    Args:
+        limit: bytes of a file.
+        safe: as safetensors; else by `torch.save`.
+
+    Raises:
+        CheckpointError: `folder` is a file, or the state dict holds something that a safetensors file cannot.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file: a model is saved to a folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    stem, ending = ("model", "safetensors") if safe else ("pytorch_model", "bin")
+    tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    kept, further = without_duplicates(tensors) if safe else (tensors, {})
+    parts = split(kept, limit)
+    others = {name: value for name, value in state.items() if name not in tensors}
+    parts[0] = {**parts[0], **others}
+    for name, same in further.items():
+        next(part for part in parts if same in part)[name] = state[same]
+    names = [f"{stem}.{ending}"]
+    if len(parts) > 1:
+        names = [f"{stem}-{number:05d}-of-{len(parts):05d}.{ending}" for number in range(1, len(parts) + 1)]
+    for name, part in zip(names, parts, strict=True):
+        save_weights(part, folder / f".{name}.new", safe)
+        flush(folder / f".{name}.new")
+    index = folder / f"{stem}.{ending}.index.json"
+    if len(parts) > 1:
+        where = {key: name for name, part in zip(names, parts, strict=True) for key in part}
+        total = sum(tensor.nbytes for tensor in kept.values())
+        text = json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=2, sort_keys=True)
+        new = folder / f".{index.name}.new"
+        new.write_text(text + "\n", encoding="utf-8")
+        flush(new)
+    for name in names:
+        (folder / f".{name}.new").replace(folder / name)
+    if len(parts) > 1:
+        (folder / f".{index.name}.new").replace(index)
+    else:
+        index.unlink(missing_ok=True)
+    old = re.compile(rf"{stem}(-\d{{5}}-of-\d{{5}})?\.{ending}")
+    for path in folder.iterdir():
+        if old.fullmatch(path.name) and path.name not in names:
+            path.unlink()
