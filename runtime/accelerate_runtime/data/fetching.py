@@ -80,6 +80,22 @@ class FetchedApart:
         self._drawn = False
         self._replicas: dict[type, _Generator | None] = {}  # None: the dataset seeds this kind itself
 
+    @property
+    def ended(self) -> bool:
+        """Whether an iterable dataset has ended."""
+        return bool(getattr(self._fetcher, "ended", False))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is known of the dataset by now."""
+        seeded = [kind.__name__ for kind, replica in self._replicas.items() if replica is None]
+        return {"probes": self._probes, "drawn": self._drawn, "seeded": seeded}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Know it again."""
+        self._probes, self._drawn = state["probes"], state["drawn"]
+        kinds = {kind.__name__: kind for kind in (_Python, _Numpy, _Torch)}
+        self._replicas = dict.fromkeys((kinds[name] for name in state["seeded"]), None)
+
     def fetch(self, wanted: Any) -> Any:
         if not self._probes and not self._drawn:
             return self._fetcher.fetch(wanted)

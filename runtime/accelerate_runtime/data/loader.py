@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ from torch.utils.data import DataLoader
 
 from ..accumulation import GradientState
 from ..collectives import send_to_device
-from .samplers import Share, Tagged, pass_on_epoch
+from .position import Position, Reading
+from .samplers import Share, Tagged
 
 
 class Pass:
@@ -38,6 +40,9 @@ class DataLoaderShard(DataLoader[Any]):
         prepare_pass: called where a pass begins.
     """
 
+    position: Position
+    skipped: int | None
+
     def __init__(
         self,
         base: DataLoader[Any],
@@ -47,6 +52,7 @@ class DataLoaderShard(DataLoader[Any]):
         device: torch.device | None,
         non_blocking: bool = False,
         processes: int = 1,
+        process_index: int = 0,
         split_batches: bool = False,
         share: Callable[[int], Share | None] | None = None,
         prepare_pass: Sequence[Callable[[], object]] = (),
@@ -57,22 +63,23 @@ class DataLoaderShard(DataLoader[Any]):
         own["device"], own["non_blocking"] = device, non_blocking
         own["_processes"], own["_split"] = processes, split_batches
         own["_share"], own["_prepare_pass"] = share, prepare_pass
+        own["position"], own["skipped"] = Position(base, source, processes, process_index), None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        for action in self._prepare_pass:
-            action()
+        last = self._last_index()
+        reading = self.position.begin(self._prepare_pass, self.skipped, self._looks_ahead(last))
         passes = self.gradient_state.passes
         this = Pass(self)
         passes.append(this)
-        device, share_of, last = self.device, self._share, self._last_index()
-        number = -1
+        device, share_of = self.device, self._share
         try:
-            for number, batch in enumerate(self._batches(this, last)):
+            for number, batch in enumerate(self._batches(this, reading, last), reading.given):
                 if passes[-1] is not this:  # another loader gave a batch meanwhile
                     passes.remove(this)
                     passes.append(this)
                 if number == last:
                     this.at_end = True
+                reading.given = number + 1
                 if share_of is not None:
                     this.share = share_of(number)
                 if type(batch) is Tagged:
@@ -81,25 +88,26 @@ class DataLoaderShard(DataLoader[Any]):
         finally:
             if this in passes:
                 passes.remove(this)
+            self.position.end(reading)
 
-    def _batches(self, this: Pass, last: int | None) -> Iterator[Any]:
-        """The source's batches. Where its length is unknown and a window must end with it, read one batch ahead."""
+    def _looks_ahead(self, last: int | None) -> bool:
+        """Whether to read one batch ahead: their number is unknown, and an accumulation window must end with them."""
         state = self.gradient_state
-        if last is not None or state.num_steps == 1 or not state.sync_with_dataloader:
-            return iter(self.source)
-        return self._looking_ahead(this)
+        return last is None and state.num_steps > 1 and state.sync_with_dataloader
 
-    def _looking_ahead(self, this: Pass) -> Iterator[Any]:
-        iterator = iter(self.source)
-        try:
-            batch = next(iterator)
-        except StopIteration:
-            return
-        for following in iterator:
-            yield batch
-            batch = following
-        this.at_end = True
-        yield batch
+    def _batches(self, this: Pass, reading: Reading, last: int | None) -> Iterator[Any]:
+        return self._looking_ahead(this, reading) if self._looks_ahead(last) else reading.opened.iterator
+
+    def _looking_ahead(self, this: Pass, reading: Reading) -> Iterator[Any]:
+        iterator = reading.opened.iterator
+        held = list(islice(iterator, 1)) if reading.held is None else reading.held
+        while held:
+            self.position.before_reading_ahead(reading)
+            following = list(islice(iterator, 1))
+            if not following:
+                this.at_end = reading.whole = True
+            yield held.pop()
+            held = following
 
     def _last_index(self) -> int | None:
         if isinstance(self.base.dataset, torch.utils.data.IterableDataset):
@@ -115,9 +123,40 @@ class DataLoaderShard(DataLoader[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the samplers and the dataset which epoch begins, where they want to know."""
-        base = self.base
-        batches = getattr(base, "batch_sampler", None)
-        pass_on_epoch(epoch, batches, getattr(batches, "sampler", None), getattr(base, "sampler", None), base.dataset)
+        self.position.set_epoch(epoch)
+
+    @property
+    def iteration(self) -> int:
+        """The number of the pass in progress, or of the next one; `set_epoch` sets it."""
+        return self.position.iteration
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is: its epoch and, if a pass is in progress, how many batches it has given.
+
+        Returns:
+            Numbers, strings, bytes, lists, tuples and dicts; some 10 kB, more if the dataset draws in workers. It is
+            this process's own. The states of the global random generators are not in it: save them with it.
+        """
+        return self.position.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from `state_dict`, which a loader made in the same way gave.
+
+        The next pass gives the batches that the interrupted one had not given (none, where it had given its last), and
+        the passes after it give the orders that would have come. Where no pass was in progress, the next is a new one.
+        With the global random states restored as well, everything draws the numbers that it would have drawn.
+
+        What the script cannot see is not restored: generators that objects hold elsewhere than in an attribute of the
+        loader, its samplers, its dataset or its `collate_fn`. Samplers and iterable datasets give again what they gave;
+        a dataset that has `state_dict` and `load_state_dict` is put back by them instead of being read again. Where
+        batches are fetched by another number of workers, a dataset that draws in them draws other numbers.
+
+        Raises:
+            ValueError: it is the state of another loader: of other processes, another dataset or batch size (only where
+                a pass was in progress). What shows only later, that a sampler or a dataset gives something else now, is
+                raised where the next pass begins.
+        """
+        self.position.load_state_dict(state_dict)
 
     @property
     def total_batch_size(self) -> int:

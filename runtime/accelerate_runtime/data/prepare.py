@@ -65,6 +65,7 @@ def prepare_loader(
         device=device,
         non_blocking=config.non_blocking,
         processes=place.num_processes,
+        process_index=place.process_index,
         split_batches=config.split_batches,
         share=share,
         prepare_pass=prepare,
