@@ -11,8 +11,7 @@ from torch import nn
 
 from . import arguments, strategies, topology
 from .accumulation import GradientState
-from .checkpointing import Saver
-from .checkpointing.contents import Hooks
+from .checkpointing.hooks import Hooks
 from .data import DataLoaderShard, prepare_loader
 from .facade.gathering import Gathering
 from .facade.saving import Saving
@@ -115,7 +114,7 @@ class Accelerator(Training, Gathering, Saving):
         )
         self._strategy = strategies.find("ddp" if self._place.num_processes > 1 else "single")(self._place, handlers)
         self._prepared = Prepared()
-        self._saver = Saver()
+        self._saver = None
         self._registered: list[Any] = []
         self._save_hooks, self._load_hooks = Hooks(), Hooks()
         self.gradient_state = GradientState(accumulation)
@@ -253,7 +252,7 @@ class Accelerator(Training, Gathering, Saving):
 
     def end_training(self) -> None:
         """Leave the process group. Call it last; the interpreter's exit does the same."""
-        self._saver.wait(self._place)
+        self._finish_saving()
         topology.shutdown()
 
     def __repr__(self) -> str:

@@ -3,11 +3,6 @@
 A state is a folder in Accelerate's layout, to which we add a manifest (sizes and checksums) and each process's position
 in its loaders. `folder` makes the writing atomic, `saving` and `loading` say what goes where, `streaming` reads tensors
 straight to where they belong.
+
+Nothing is imported here: most scripts never save a state, and those that do pay when they do.
 """
-
-from .contents import Contents
-from .loading import load
-from .saving import Saver
-from .shards import save_sharded
-
-__all__ = ["Contents", "Saver", "load", "save_sharded"]

@@ -1,15 +1,13 @@
-"""What an Accelerator has to save, and the hooks that have a say in it."""
+"""What an Accelerator has to save."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from ..accumulation import GradientState
 from ..data import DataLoaderShard
@@ -17,28 +15,7 @@ from ..optimizer import AcceleratedOptimizer
 from ..scheduler import AcceleratedScheduler
 from ..strategies import Strategy
 from ..topology import Topology
-
-SaveHook = Callable[[list[nn.Module], list[dict[str, Any]], str], None]
-LoadHook = Callable[[list[nn.Module], str], None]
-
-
-Hook = TypeVar("Hook")
-
-
-class Hooks(Generic[Hook]):
-    """Functions that are called in the order they were added, until they are removed."""
-
-    def __init__(self) -> None:
-        self._hooks: dict[int, Hook] = OrderedDict()
-
-    def add(self, hook: Hook) -> RemovableHandle:
-        """Add a function; the handle takes it back."""
-        handle = RemovableHandle(self._hooks)
-        self._hooks[handle.id] = hook
-        return handle
-
-    def all(self) -> list[Hook]:
-        return list(self._hooks.values())
+from .hooks import LoadHook, SaveHook
 
 
 @dataclass

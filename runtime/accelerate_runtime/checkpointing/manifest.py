@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,18 @@ def check(path: Path, found: str, wanted: str | None) -> None:
             f"{path} is damaged: its checksum is {found}, but {wanted} was written. Load another checkpoint before you "
             "train on: some of the prepared objects may hold its numbers by now."
         )
+
+
+@contextmanager
+def reading(path: Path, wanted: str | None) -> Iterator[None]:
+    """Where reading a file fails in whatever way, say so if the file is damaged."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception:
+        check(path, checksum_of(path), wanted)
+        raise
 
 
 def check_files(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .manifest import check, checksum_of
+from .manifest import check, checksum_of, reading
 from .plain import load_plain
 from .streaming import Place, is_whole_storage, read_into, storages_in
 
@@ -25,8 +25,9 @@ def load_optimizer(optimizer: torch.optim.Optimizer, path: Path, checksum: str |
         CheckpointError: the file is damaged, or holds more than tensors and plain values.
         ValueError: its parameter groups are others (torch's own message).
     """
-    state = load_plain(path, mmap=True, **arguments)
-    offsets = storages_in(path, state) if "mmap" not in arguments else None
+    with reading(path, checksum):
+        state = load_plain(path, **{"mmap": True, **arguments})
+        offsets = storages_in(path, state)
     places: list[Place] = []
     if offsets is not None:
         state = {**state, "state": _with_destinations(optimizer, state, offsets, places)}

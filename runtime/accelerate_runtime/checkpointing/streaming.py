@@ -78,6 +78,8 @@ def storages_in(path: Path, value: Any) -> dict[int, int] | None:
     Returns:
         For each storage's address its offset in the file. None where that cannot be told.
     """
+    if not zipfile.is_zipfile(path):  # the format of old versions of torch
+        return None
     addresses = sorted({tensor.untyped_storage().data_ptr() for tensor in _tensors(value) if _bytes_of(tensor)})
     offsets = _offsets_of_data(path)
     if len(addresses) != len(offsets) or not offsets:

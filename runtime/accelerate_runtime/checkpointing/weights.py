@@ -10,7 +10,7 @@ from torch import nn
 
 from ..requirements import require
 from .layout import CheckpointError
-from .manifest import check, checksum_of
+from .manifest import check, checksum_of, reading
 from .plain import load_plain
 from .streaming import Place, is_whole_storage, read_into, storages_in
 from .tensors import SafetensorsHeader, identity
@@ -26,7 +26,8 @@ def load_weights(model: nn.Module, path: Path, checksum: str | None, **arguments
     Raises:
         CheckpointError: the file is damaged, or its names or shapes are not the model's (torch's own message).
     """
-    state, offsets = _mapped_safetensors(path) if path.suffix == ".safetensors" else _mapped(path)
+    with reading(path, checksum):
+        state, offsets = _mapped_safetensors(path) if path.suffix == ".safetensors" else _mapped(path)
     places = _places(model, state, offsets) if not arguments else None
     if places is not None:
         check(path, read_into(path, places), checksum)

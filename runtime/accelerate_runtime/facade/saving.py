@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from ..checkpointing import Contents, Saver, load, save_sharded
-from ..checkpointing.agreement import agree
-from ..checkpointing.choosing import next_number, offer, to_load, to_save
-from ..checkpointing.contents import Hooks, LoadHook, SaveHook
-from ..checkpointing.folder import keep_latest
-from ..checkpointing.layout import CheckpointError
-from ..checkpointing.shards import size_in_bytes
-from ..checkpointing.tensors import save_weights
+from ..checkpointing.hooks import Hooks, LoadHook, SaveHook
 from ..precision import unwrap_forward
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from ..checkpointing.contents import Contents
+    from ..checkpointing.saving import Saver
 
 
 class Saving(Settings):
     """The part of an Accelerator that writes and reads files."""
 
-    _saver: Saver
+    _saver: Saver | None
+    """Made by the first `save_state`."""
     _registered: list[Any]
     _save_hooks: Hooks[SaveHook]
     _load_hooks: Hooks[LoadHook]
@@ -64,6 +62,8 @@ class Saving(Settings):
         Args:
             safe_serialization: as safetensors, which takes a flat dict of tensors; else by `torch.save`.
         """
+        from ..checkpointing.tensors import save_weights
+
         if self._writes:
             save_weights(obj, Path(f), safe_serialization)
 
@@ -82,6 +82,9 @@ class Saving(Settings):
             max_shard_size: of a file: bytes, or text such as "10GB".
             safe_serialization: False writes `pytorch_model.bin` by `torch.save`.
         """
+        from ..checkpointing.agreement import agree
+        from ..checkpointing.shards import save_sharded, size_in_bytes
+
         limit = size_in_bytes(max_shard_size)
         state, error = self.get_state_dict(model), None
         if self._writes:
@@ -138,6 +141,10 @@ class Saving(Settings):
         Raises:
             CheckpointError, OSError: it cannot be written. What the folder held before is untouched.
         """
+        from ..checkpointing.choosing import to_save
+        from ..checkpointing.folder import keep_latest
+        from ..checkpointing.saving import Saver
+
         project = self.project_configuration
         folder = to_save(output_dir, project)
         limit = project.total_limit if project.automatic_checkpoint_naming else None
@@ -146,6 +153,8 @@ class Saving(Settings):
             if limit is not None:
                 keep_latest(folder.parent, limit)
 
+        if self._saver is None:
+            self._saver = Saver()
         self._saver.save(
             self._contents(),
             folder,
@@ -183,7 +192,11 @@ class Saving(Settings):
         """
         if map_location not in (None, "cpu", "on_device"):
             raise TypeError(f"load_state(map_location={map_location!r}): allowed are 'cpu', 'on_device' and None")
-        self._saver.wait(self._place)
+        from ..checkpointing.choosing import next_number, offer, to_load
+        from ..checkpointing.layout import CheckpointError
+        from ..checkpointing.loading import load
+
+        self._finish_saving()
         folder = to_load(input_dir, self.project_configuration)
         try:
             load(self._contents(), folder, load_kwargs or {}, load_model_func_kwargs)
@@ -213,6 +226,11 @@ class Saving(Settings):
         """The number of the next state that is named automatically."""
         return self.project_configuration.iteration
 
+    def _finish_saving(self) -> None:
+        """Wait for a background save, and raise what stopped it."""
+        if self._saver is not None:
+            self._saver.wait(self._place)
+
     @property
     def _writes(self) -> bool:
         """Whether this process writes files that all have in common."""
@@ -220,6 +238,8 @@ class Saving(Settings):
         return self.is_local_main_process if each else self.is_main_process
 
     def _contents(self) -> Contents:
+        from ..checkpointing.contents import Contents
+
         prepared = self._prepared
         return Contents(
             place=self._place,

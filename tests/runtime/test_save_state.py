@@ -1,0 +1,410 @@
+"""Saving and loading a training state: training goes on as if it had never stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from accelerate_runtime import Accelerator, ProjectConfiguration
+from accelerate_runtime.checkpointing.layout import CheckpointError
+from accelerate_runtime.utils import set_seed
+
+
+class Run:
+    """A training with dropout, momentum, a schedule, accumulation and loss scaling."""
+
+    def __init__(self, folder: Path, *, every: int = 1, precision: str = "no", **arguments: Any) -> None:
+        set_seed(0)
+        project = ProjectConfiguration(str(folder), automatic_checkpoint_naming=True, **arguments)
+        self.accelerator = Accelerator(
+            cpu=True, project_config=project, gradient_accumulation_steps=every, mixed_precision=precision
+        )
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
+        data = TensorDataset(torch.randn(22, 4), torch.randn(22, 1))
+        loader = DataLoader(data, batch_size=4, shuffle=True)
+        prepared = self.accelerator.prepare(model, optimizer, schedule, loader)
+        self.model, self.optimizer, self.schedule, self.loader = prepared
+
+    def steps(self, epochs: int) -> Iterator[float]:
+        for _ in range(epochs):
+            for x, y in self.loader:
+                with self.accelerator.accumulate(self.model):
+                    loss = (self.model(x) - y).square().mean()
+                    self.accelerator.backward(loss)
+                    self.optimizer.step()
+                    self.schedule.step()
+                    self.optimizer.zero_grad()
+                yield loss.item()
+
+    def after(self, count: int) -> Iterator[float]:
+        """The steps of three epochs, of which `count` are done."""
+        steps = self.steps(3)
+        for _ in range(count):
+            next(steps)
+        return steps
+
+
+def losses(run: Iterator[float]) -> list[float]:
+    return list(run)
+
+
+@pytest.mark.parametrize("stop", [1, 4, 5, 6, 7, 12, 15])
+@pytest.mark.parametrize(("every", "precision"), [(1, "no"), (4, "no"), (4, "fp16")])
+def test_a_resumed_training_gives_the_losses_of_one_that_never_stopped(
+    tmp_path: Path, stop: int, every: int, precision: str
+) -> None:
+    whole = losses(Run(tmp_path / "whole", every=every, precision=precision).steps(3))
+
+    first = Run(tmp_path, every=every, precision=precision)
+    remaining = first.after(stop)
+    first.accelerator.save_state()
+    del remaining
+
+    second = Run(tmp_path, every=every, precision=precision)
+    torch.rand(17)  # a fresh process may have drawn anything
+    second.accelerator.load_state()
+    epochs = 3 - (stop - 1) // 6
+    assert losses(second.steps(epochs)) == whole[stop:]
+
+
+def test_saving_changes_nothing(tmp_path: Path) -> None:
+    whole = losses(Run(tmp_path / "whole").steps(3))
+    run = Run(tmp_path)
+    seen = []
+    for loss in run.steps(3):
+        seen.append(loss)
+        run.accelerator.save_state()
+    assert seen == whole
+
+
+def test_the_layout_is_that_of_accelerate(tmp_path: Path) -> None:
+    run = Run(tmp_path, precision="fp16")
+    folder = Path(run.accelerator.save_state())
+    assert folder == tmp_path / "checkpoints" / "checkpoint_0"
+    theirs = {"model.safetensors", "optimizer.bin", "scheduler.bin", "scaler.pt", "random_states_0.pkl"}
+    assert {path.name for path in folder.iterdir()} == theirs | {"position_0.bin", "manifest.json"}
+
+
+def test_a_state_that_accelerate_wrote_loads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    theirs = accelerate.Accelerator(cpu=True)
+    ours = Run(tmp_path)
+    objects = [nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))]
+    objects.append(torch.optim.Adam(objects[0].parameters(), lr=0.01))
+    objects.append(torch.optim.lr_scheduler.StepLR(objects[1], step_size=3, gamma=0.5))
+    model, optimizer, schedule = theirs.prepare(*objects)
+    for _ in range(5):
+        theirs.backward(model(torch.randn(4, 4)).sum())
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    theirs.save_state(str(tmp_path / "theirs"))
+    drawn = torch.rand(1)
+
+    with caplog.at_level(logging.WARNING):
+        ours.accelerator.load_state(tmp_path / "theirs")
+    assert "skip_first_batches" in caplog.text
+    assert torch.equal(torch.rand(1), drawn)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), ours.model.parameters(), strict=True))
+    assert ours.optimizer.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+    assert str(ours.optimizer.state_dict()) == str(optimizer.state_dict())
+
+
+def test_accelerate_loads_a_state_that_we_wrote(tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    ours = Run(tmp_path)
+    ours.after(9)
+    folder = ours.accelerator.save_state()
+    drawn = torch.rand(1)
+
+    theirs = accelerate.Accelerator(cpu=True)
+    objects = [nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))]
+    objects.append(torch.optim.Adam(objects[0].parameters()))
+    objects.append(torch.optim.lr_scheduler.StepLR(objects[1], step_size=3, gamma=0.5))
+    model, optimizer, schedule = theirs.prepare(*objects)
+    theirs.load_state(folder)
+    assert torch.equal(torch.rand(1), drawn)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), ours.model.parameters(), strict=True))
+    assert str(ours.optimizer.state_dict()) == str(optimizer.state_dict())
+    assert schedule.state_dict() == ours.schedule.state_dict()
+
+
+# Folders
+
+
+def test_only_the_latest_are_kept(tmp_path: Path) -> None:
+    run = Run(tmp_path, total_limit=2)
+    for _ in range(4):
+        run.accelerator.save_state()
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["checkpoint_2", "checkpoint_3"]
+
+
+def test_after_loading_the_count_goes_on(tmp_path: Path) -> None:
+    first = Run(tmp_path)
+    first.accelerator.save_state()
+    first.accelerator.save_state()
+    second = Run(tmp_path)
+    with pytest.raises(CheckpointError, match="checkpoint_0 exists already"):
+        second.accelerator.save_state()
+    second.accelerator.load_state()
+    assert second.accelerator.save_state().endswith("checkpoint_2")
+
+
+def test_a_folder_of_its_own_name_may_be_saved_to_again_and_keeps_what_is_not_ours(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.accelerator.project_configuration.automatic_checkpoint_naming = False
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "notes.txt").write_text("mine")
+    for _ in run.steps(1):
+        run.accelerator.save_state(tmp_path / "state")
+    assert (tmp_path / "state" / "notes.txt").read_text() == "mine"
+    assert not (tmp_path / "state" / ".saving").exists()
+    expected = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    losses(run.steps(1))
+    run.accelerator.load_state(tmp_path / "state")
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in run.model.state_dict().items())
+
+
+class Stop(BaseException):
+    """Stands in for the power cut."""
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["new folder", "folder with an older state"])
+def test_a_save_that_is_interrupted_anywhere_leaves_the_old_state_or_the_new_one(
+    tmp_path: Path, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call that changes the file system is made the last one, in turn."""
+    changes = ["mkdir", "rename", "replace", "unlink", "rmdir", "open"]
+    done = False
+    for limit in range(200):
+        folder = tmp_path / str(limit)
+        run = Run(folder)
+        run.accelerator.project_configuration.automatic_checkpoint_naming = False
+        steps = run.steps(3)
+        old = new = None
+        if again:
+            next(steps)
+            run.accelerator.save_state(folder / "state")
+            old = run.model.state_dict()["0.weight"].clone()
+        next(steps)
+        new = run.model.state_dict()["0.weight"].clone()
+        with monkeypatch.context() as patch:
+            left = limit
+
+            def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+                def call(*args: Any, **kwargs: Any) -> Any:
+                    nonlocal left
+                    if "w" in str(args[1:2]) or function.__name__ != "open":
+                        left -= 1
+                        if left < 0:
+                            raise Stop
+                    return function(*args, **kwargs)
+
+                return call
+
+            for name in changes:
+                if hasattr(os, name) and name != "open":
+                    patch.setattr(os, name, counted(getattr(os, name)))
+            patch.setattr(Path, "open", counted(Path.open))
+            try:
+                run.accelerator.save_state(folder / "state")
+                done = True
+            except Stop:
+                pass
+        fresh = Run(folder)
+        try:
+            fresh.accelerator.load_state(folder / "state")
+        except CheckpointError:
+            assert not again
+            assert not done
+            continue
+        found = fresh.model.state_dict()["0.weight"]
+        assert torch.equal(found, new) or (old is not None and torch.equal(found, old))
+        if done:
+            assert torch.equal(found, new)
+            return
+    pytest.fail("the save never ended")
+
+
+@pytest.mark.parametrize("damage", ["missing", "shorter", "bit"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_0.pkl", "position_0.bin"]
+)
+def test_damage_is_named_and_the_newest_whole_state_is_offered(tmp_path: Path, name: str, damage: str) -> None:
+    run = Run(tmp_path)
+    losses(run.steps(1))
+    run.accelerator.save_state()
+    good = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    losses(run.steps(1))
+    latest = Path(run.accelerator.save_state())
+    path = latest / name
+    content = bytearray(path.read_bytes())
+    if damage == "missing":
+        path.unlink()
+    elif damage == "shorter":
+        path.write_bytes(content[:-7])
+    else:
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+
+    fresh = Run(tmp_path)
+    with pytest.raises(CheckpointError, match=name) as error:
+        fresh.accelerator.load_state()
+    if damage != "bit":  # the size tells before anything is read
+        assert "checkpoint_0: load_state(" in str(error.value)
+        fresh.accelerator.load_state("latest")
+        assert all(torch.equal(tensor, good[name]) for name, tensor in fresh.model.state_dict().items())
+
+
+def test_a_state_without_its_manifest_is_not_taken_for_one_of_accelerate(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    folder = Path(run.accelerator.save_state())
+    (folder / "manifest.json").unlink()
+    with pytest.raises(CheckpointError, match=r"manifest\.json is missing"):
+        run.accelerator.load_state(folder)
+
+
+@pytest.mark.parametrize("what", ["nothing", "a file", "an empty folder"])
+def test_what_is_no_state_is_said_so(tmp_path: Path, what: str) -> None:
+    run = Run(tmp_path)
+    path = tmp_path / "state"
+    if what == "a file":
+        path.write_text("")
+    elif what == "an empty folder":
+        path.mkdir()
+    with pytest.raises(CheckpointError, match="no folder|holds no checkpoint"):
+        run.accelerator.load_state(path)
+
+
+def test_other_objects_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.accelerator.save_state()
+    other = Accelerator(cpu=True)
+    model = other.prepare(nn.Linear(4, 8))
+    before = model.weight.clone()
+    with pytest.raises(CheckpointError, match="saved with 1 optimizers, but there are 0 now"):
+        other.load_state(tmp_path / "checkpoints" / "checkpoint_0")
+    assert torch.equal(model.weight, before)
+
+
+# Registered objects and hooks
+
+
+class Counter:
+    def __init__(self, value: Any = 0) -> None:
+        self.value = value
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.value = state["value"]
+
+
+def test_registered_objects_are_saved_too(tmp_path: Path) -> None:
+    run, counter = Run(tmp_path), Counter(3)
+    run.accelerator.register_for_checkpointing(counter)
+    run.accelerator.save_state()
+    counter.value = 4
+    run.accelerator.load_state()
+    assert counter.value == 3
+
+
+def test_what_cannot_be_registered_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Item at index 1, Tensor"):
+        Run(tmp_path).accelerator.register_for_checkpointing(Counter(), torch.ones(1))
+
+
+def test_code_in_a_file_is_not_run_unless_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run, counter = Run(tmp_path), Counter(Path("/"))
+    run.accelerator.register_for_checkpointing(counter)
+    with caplog.at_level(logging.WARNING):
+        folder = run.accelerator.save_state()
+    assert "custom_checkpoint_0.pkl holds objects of pathlib" in caplog.text
+    counter.value = None
+    with pytest.raises(CheckpointError, match=r"custom_checkpoint_0\.pkl holds objects of pathlib.*weights_only"):
+        run.accelerator.load_state(folder)
+    run.accelerator.load_state(folder, load_kwargs={"weights_only": False})
+    assert counter.value == Path("/")
+
+
+def test_hooks_write_beside_the_state_and_choose_what_is_saved(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+
+    def save(models: list[nn.Module], weights: list[dict[str, Any]], output_dir: str) -> None:
+        Path(output_dir, "config.json").write_text(json.dumps({"models": len(models)}))
+        weights.clear()
+
+    def load(models: list[nn.Module], input_dir: str) -> None:
+        assert json.loads(Path(input_dir, "config.json").read_text()) == {"models": 1}
+        models.clear()
+
+    hooks = [run.accelerator.register_save_state_pre_hook(save), run.accelerator.register_load_state_pre_hook(load)]
+    folder = Path(run.accelerator.save_state())
+    assert "config.json" in json.loads((folder / "manifest.json").read_text())["files"]
+    assert not (folder / "model.safetensors").exists()
+    run.accelerator.load_state(folder)
+    for hook in hooks:
+        hook.remove()
+    assert (Path(run.accelerator.save_state()) / "model.safetensors").exists()
+
+
+# In the background
+
+
+def test_a_state_saved_in_the_background_is_that_of_the_moment(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    next(run.steps(1))
+    expected = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    run.accelerator.save_state(async_save=True)
+    losses(run.steps(1))
+    run.accelerator.load_state()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in run.model.state_dict().items())
+
+
+def test_what_stops_a_background_save_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path)
+    with monkeypatch.context() as patch:
+
+        def full(*_: Any) -> str:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr("accelerate_runtime.checkpointing.saving.save_plain", full)
+        run.accelerator.save_state(async_save=True)
+        with pytest.raises(OSError, match="No space left"):
+            run.accelerator.save_state()
+    assert os.listdir(tmp_path / "checkpoints") == []
+    run.accelerator.save_state()
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path, safe: bool) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.out = nn.Embedding(100, 16), nn.Linear(16, 100, bias=False)
+            self.out.weight = self.embed.weight
+
+    def prepared() -> tuple[Accelerator, nn.Module]:
+        accelerator = Accelerator(cpu=True)
+        return accelerator, accelerator.prepare(Tied())
+
+    accelerator, model = prepared()
+    folder = Path(accelerator.save_state(tmp_path / "state", safe_serialization=safe))
+    size = (folder / ("model.safetensors" if safe else "pytorch_model.bin")).stat().st_size
+    assert size < 1.5 * model.embed.weight.nbytes
+    other, fresh = prepared()
+    other.load_state(folder)
+    assert torch.equal(fresh.embed.weight, model.embed.weight)
+    assert fresh.embed.weight is fresh.out.weight
