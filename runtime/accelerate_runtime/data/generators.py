@@ -13,6 +13,8 @@ import torch
 
 GLOBAL = ("python", "torch", "numpy")
 _BLOCK = 4 * 624 + 4  # bytes of a Mersenne twister and its position, see numpy/random/src/mt19937/mt19937.h
+_PLAIN = (int, float, complex, bool, str, bytes, type(None))
+_BYTES, _ARRAY = "uint8 as bytes", "array as bytes"
 
 Generators = dict[str, Any]
 States = dict[str, Any]
@@ -98,6 +100,17 @@ def _write(generator: Any, state: Any) -> None:
         generator.bit_generator.state = state
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether two states that `read` gave are the same."""
+    if one is other:
+        return True
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return bool((one == other).all()) if hasattr(one, "all") else bool(one == other)
+
+
 class _NumpyGlobal:
     """NumPy's global state, which takes 75 microseconds to read; the block it draws from takes one.
 
@@ -125,23 +138,39 @@ _numpy_global = _NumpyGlobal()
 
 
 def pack(value: Any) -> Any:
-    """`value` in numbers, strings, bytes, tuples, lists and dicts alone."""
-    if isinstance(value, torch.Tensor) and value.dtype == torch.uint8:
+    """`value`, with NumPy's arrays and numbers replaced, and random states of torch as bytes.
+
+    Raises:
+        TypeError: it holds something else than tensors, arrays, numbers, strings, bytes, lists, tuples and dicts.
+    """
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, torch.Tensor):
+        if value.dtype != torch.uint8 or value.ndim != 1:
+            return value.detach().clone()
         value = value.cpu().contiguous()
-        return {"uint8": ctypes.string_at(value.data_ptr(), value.numel())}
+        return {_BYTES: ctypes.string_at(value.data_ptr(), value.numel())}
     if isinstance(value, dict):
-        return {key: pack(item) for key, item in value.items()}
-    if type(value).__module__ == "numpy":
-        return {"array": value.tobytes(), "dtype": value.dtype.str} if value.ndim else value.item()
-    return value
+        return {pack(key): pack(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return (list if isinstance(value, list) else tuple)(map(pack, value))
+    if type(value).__module__ == "numpy" and hasattr(value, "tobytes"):
+        return {_ARRAY: value.tobytes(), "dtype": value.dtype.str, "shape": value.shape} if value.ndim else value.item()
+    raise TypeError(
+        f"the state of a loader's dataset holds a {type(value).__name__}; it can hold tensors, arrays, numbers, "
+        "strings, bytes, lists, tuples and dicts."
+    )
 
 
 def unpack(value: Any) -> Any:
     """What `pack` was given."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(unpack, value))
     if not isinstance(value, dict):
         return value
-    if value.keys() == {"uint8"}:
-        return torch.frombuffer(bytearray(value["uint8"]), dtype=torch.uint8)
-    if value.keys() == {"array", "dtype"}:
-        return importlib.import_module("numpy").frombuffer(value["array"], dtype=value["dtype"]).copy()
+    if _BYTES in value:
+        return torch.frombuffer(bytearray(value[_BYTES]), dtype=torch.uint8)
+    if _ARRAY in value:
+        array = importlib.import_module("numpy").frombuffer(value[_ARRAY], dtype=value["dtype"])
+        return array.reshape(value["shape"]).copy()
     return {key: unpack(item) for key, item in value.items()}
