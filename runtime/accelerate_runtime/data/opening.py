@@ -34,9 +34,9 @@ class Opened:
     """An iterator over `source`, and what is known of the place where it is.
 
     Args:
-        first: how many batches it leaves out.
+        first: how many batches it leaves out; where it goes on from `place` exactly, there must be as many.
         place: what `place()` gave in the pass that it continues.
-        exact: whether that was after as many batches.
+        exact: whether that was after `first` batches.
 
     Raises:
         ValueError: there are fewer batches, or other ones; a stream was read by another number of workers.
@@ -105,9 +105,9 @@ class Opened:
         same = crew is not None and crew.count == count
         if stream and crew is not None and not same and first:
             raise ValueError(
-                f"the loader's state was saved with num_workers={crew.count}, but it has num_workers={count} now, and how "
-                f"a stream is divided among workers depends on it. Set num_workers={crew.count}, or load a state that "
-                "was saved between two epochs."
+                f"the loader's state was saved with num_workers={crew.count}, but it has num_workers={count} now, and "
+                f"how a stream is divided among workers depends on it. Set num_workers={crew.count}, or load a state "
+                "that was saved between two epochs."
             )
         seek = stream and same and self._exact and can_seek(source.dataset)
         turn = 0 if stream else first % count
@@ -137,7 +137,7 @@ class Opened:
         indices = index_sampler(self.source)
         if not first and is_repeatable(indices):
             return None
-        self._indices = IndicesFrom(indices, first, self._place.get("indices") if self._exact else None)
+        self._indices = IndicesFrom(indices, first, self._place.get("indices") if self._exact else None, self._exact)
         return self._indices
 
     def _read_on(self, first: int) -> None:
@@ -145,6 +145,8 @@ class Opened:
             try:
                 next(self.iterator)
             except StopIteration:
+                if not self._exact:
+                    return
                 raise ValueError(
                     f"a pass was to go on after batch {first}, but the loader ended after {number}: is its dataset the "
                     "one that the state was saved with?"

@@ -138,7 +138,8 @@ class Position:
 
     def before_reading_ahead(self, reading: Reading) -> None:
         """Remember how it was before another batch is read."""
-        reading.ahead = Ahead(generators.read(self._generators(generators.GLOBAL)), reading.opened.place())
+        before = None if reading.ahead is None else reading.ahead.states
+        reading.ahead = Ahead(generators.read(self._generators(generators.GLOBAL), before), reading.opened.place())
 
     def set_epoch(self, epoch: int) -> None:
         """Number the next pass, and tell samplers and dataset."""
@@ -178,7 +179,7 @@ class Position:
 
     def _idle_workers(self) -> dict[str, Any] | None:
         """How the persistent workers are, where no pass is in progress."""
-        iterator = self.source._iterator if self.source.persistent_workers else None
+        iterator = self.source._iterator if _keeps_workers(self.source) else None
         if self._pending is not None or self._reading is not None or not isinstance(iterator, Workers):
             return self._crew
         iterator.settle()
@@ -203,7 +204,7 @@ class Position:
                     "workers finish them, so those that had not come are not known: use in_order=True."
                 )
         self._reading = None
-        self._pending, self._crew = state["pass"], state["workers"] if self.source.persistent_workers else None
+        self._pending, self._crew = state["pass"], state["workers"] if _keeps_workers(self.source) else None
         self._dismiss_workers()
         if state["epoch"] is not None:
             self.set_epoch(state["epoch"])
@@ -217,9 +218,10 @@ class Position:
 
     def _dismiss_workers(self) -> None:
         """Persistent workers are somewhere else: the next pass starts new ones."""
-        iterator, self.source._iterator = self.source._iterator, None
-        if isinstance(iterator, Workers):
-            iterator._shutdown_workers()
+        if _keeps_workers(self.source):
+            iterator, self.source._iterator = self.source._iterator, None
+            if isinstance(iterator, Workers):
+                iterator._shutdown_workers()
 
     def _expect(self, what: str, saved: int | None, mine: int | None, advice: str) -> None:
         if saved is not None and mine is not None and saved != mine:
@@ -274,6 +276,10 @@ class Position:
             return len(self.base.dataset)  # type: ignore[arg-type]
         except TypeError:
             return None
+
+
+def _keeps_workers(source: Any) -> bool:
+    return isinstance(source, DataLoader) and source.persistent_workers
 
 
 def _set_epoch(holder: Any, epoch: int) -> None:

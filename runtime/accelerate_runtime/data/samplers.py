@@ -164,6 +164,24 @@ class BatchSamplerShard:
         return getattr(self.batches, name)
 
 
+class SkippedBatches:
+    """A batch sampler (or sampler) without its first `count` items."""
+
+    def __init__(self, batches: Any, count: int) -> None:
+        self.batches, self.count = batches, count
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(iter(self.batches), self.count, None)
+
+    def __len__(self) -> int:
+        return max(0, len(self.batches) - self.count)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "batches":
+            raise AttributeError(name)
+        return getattr(self.batches, name)
+
+
 class Tagged(Generic[T]):
     """A sample, or a batch of them, of a round that is not full, on its way through workers and collation."""
 

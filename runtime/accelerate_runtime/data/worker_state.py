@@ -87,7 +87,7 @@ class ReportingCollate:
 
     def __call__(self, samples: Any) -> Any:
         batch = self.own(samples)
-        now = generators.read(self._generators)
+        now = generators.read(self._generators, self._last)
         changed = {name: state for name, state in now.items() if not generators.same(state, self._last[name])}
         self._last = now
         report: Report = {}
