@@ -73,7 +73,7 @@ def read(generators: Mapping[str, Any], before: Mapping[str, Any] | None = None)
 def _numpy_is_at(module: Any, state: Any) -> bool:
     """Whether NumPy's global generator is still at `state`; a second normal number that waits could have gone."""
     bits = module.get_bit_generator()
-    if state is None or state["has_gauss"] or type(bits).__name__ != "MT19937":
+    if state is None or state["has_gauss"] or not type(bits).__name__ == state["bit_generator"] == "MT19937":
         return False
     at = ctypes.c_int.from_address(bits.ctypes.state_address + _WORDS)
     return at.value == state["state"]["pos"] and (
