@@ -31,6 +31,7 @@ _HOMES = {
     "InitProcessGroupKwargs": "plugins",
     "PartialState": "state",
     "ProjectConfiguration": "plugins",
+    "skip_first_batches": "data",
     "synchronize_rng_states": "random",
 }
 
@@ -39,6 +40,7 @@ __all__ = [*_names, "__version__"]
 
 if TYPE_CHECKING:
     from .accelerator import Accelerator as Accelerator
+    from .data import skip_first_batches as skip_first_batches
     from .plugins import (
         AutocastKwargs as AutocastKwargs,
         DataLoaderConfiguration as DataLoaderConfiguration,

@@ -88,23 +88,24 @@ class ForkedRandomness:
 
     def __init__(self, seed: int) -> None:
         self._seed: int | None = seed
-        self._inner: tuple[object, ...] | None = None
+        self.inner: tuple[object, ...] | None = None
+        """The states inside; None before the first block."""
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         outer = _global_states()
-        if self._inner is None:
+        if self.inner is None:
             assert self._seed is not None
             random.seed(self._seed)
             torch.default_generator.manual_seed(self._seed)
             if "numpy" in sys.modules:
                 sys.modules["numpy"].random.seed(self._seed % 2**32)
         else:
-            _set_global_states(self._inner)
+            _set_global_states(self.inner)
         try:
             yield
         finally:
-            self._inner = _global_states()
+            self.inner = _global_states()
             _set_global_states(outer)
 
 

@@ -3,5 +3,16 @@
 from .loader import DataLoaderShard, Pass
 from .prepare import prepare_loader
 from .samplers import BatchSamplerShard, IterableDatasetShard, Share
+from .seedable import SeedableRandomSampler
+from .skipping import skip_first_batches
 
-__all__ = ["BatchSamplerShard", "DataLoaderShard", "IterableDatasetShard", "Pass", "Share", "prepare_loader"]
+__all__ = [
+    "BatchSamplerShard",
+    "DataLoaderShard",
+    "IterableDatasetShard",
+    "Pass",
+    "SeedableRandomSampler",
+    "Share",
+    "prepare_loader",
+    "skip_first_batches",
+]

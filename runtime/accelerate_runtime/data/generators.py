@@ -12,7 +12,9 @@ from typing import Any
 import torch
 
 GLOBAL = ("python", "torch", "numpy")
-_BLOCK = 4 * 624 + 4  # bytes of a Mersenne twister and its position, see numpy/random/src/mt19937/mt19937.h
+_WORDS = 4 * 624  # bytes of a Mersenne twister; its position follows, see numpy/random/src/mt19937/mt19937.h
+_PLAIN = (int, float, complex, bool, str, bytes, type(None))
+_BYTES, _ARRAY = "uint8 as bytes", "array as bytes"
 
 Generators = dict[str, Any]
 States = dict[str, Any]
@@ -52,9 +54,31 @@ def held_generators(holders: Mapping[str, Any]) -> Generators:
     return found
 
 
-def read(generators: Mapping[str, Any]) -> States:
-    """Their states, to be given to `write` or `pack`."""
-    return {name: _read(generator) for name, generator in generators.items()}
+def read(generators: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> States:
+    """Their states, to be given to `write` or `pack`.
+
+    Args:
+        before: what was read a moment ago; NumPy's global state, which takes 75 microseconds, is read again only if the
+            generator has gone on since.
+    """
+    states = {}
+    for name, generator in generators.items():
+        if name == "numpy" and before is not None and _numpy_is_at(generator, before.get(name)):
+            states[name] = before[name]
+        else:
+            states[name] = _read(generator)
+    return states
+
+
+def _numpy_is_at(module: Any, state: Any) -> bool:
+    """Whether NumPy's global generator is still at `state`; a second normal number that waits could have gone."""
+    bits = module.get_bit_generator()
+    if state is None or state["has_gauss"] or not type(bits).__name__ == state["bit_generator"] == "MT19937":
+        return False
+    at = ctypes.c_int.from_address(bits.ctypes.state_address + _WORDS)
+    return at.value == state["state"]["pos"] and (
+        ctypes.string_at(bits.ctypes.state_address, _WORDS) == state["state"]["key"].tobytes()
+    )
 
 
 def write(states: Mapping[str, Any], generators: Mapping[str, Any]) -> None:
@@ -82,7 +106,7 @@ def _read(generator: Any) -> Any:
     if generator is random or isinstance(generator, random.Random):
         return generator.getstate()
     if hasattr(generator, "get_state"):
-        return _numpy_global.read(generator) if hasattr(generator, "get_bit_generator") else generator.get_state(False)
+        return generator.get_state(legacy=False)
     return generator.bit_generator.state
 
 
@@ -92,56 +116,56 @@ def _write(generator: Any, state: Any) -> None:
     elif generator is random or isinstance(generator, random.Random):
         generator.setstate(state)
     elif hasattr(generator, "set_state"):
-        _numpy_global.forget()
         generator.set_state(state)
     else:
         generator.bit_generator.state = state
 
 
-class _NumpyGlobal:
-    """NumPy's global state, which takes 75 microseconds to read; the block it draws from takes one.
-
-    While the block is the same, only a second normal number that waits can have gone.
-    """
-
-    def __init__(self) -> None:
-        self._block: bytes | None = None
-        self._state: Any = None
-
-    def read(self, module: Any) -> Any:
-        bits = module.get_bit_generator()
-        if type(bits).__name__ != "MT19937":
-            return module.get_state(legacy=False)
-        block = ctypes.string_at(bits.ctypes.state_address, _BLOCK)
-        if block != self._block or self._state["has_gauss"]:
-            self._block, self._state = block, module.get_state(legacy=False)
-        return self._state
-
-    def forget(self) -> None:
-        self._block = None
-
-
-_numpy_global = _NumpyGlobal()
+def same(one: Any, other: Any) -> bool:
+    """Whether two states that `read` gave are the same."""
+    if one is other:
+        return True
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return bool((one == other).all()) if hasattr(one, "all") else bool(one == other)
 
 
 def pack(value: Any) -> Any:
-    """`value` in numbers, strings, bytes, tuples, lists and dicts alone."""
-    if isinstance(value, torch.Tensor) and value.dtype == torch.uint8:
+    """`value`, with NumPy's arrays and numbers replaced, and random states of torch as bytes.
+
+    Raises:
+        TypeError: it holds something else than tensors, arrays, numbers, strings, bytes, lists, tuples and dicts.
+    """
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, torch.Tensor):
+        if value.dtype != torch.uint8 or value.ndim != 1:
+            return value.detach().clone()
         value = value.cpu().contiguous()
-        return {"uint8": ctypes.string_at(value.data_ptr(), value.numel())}
+        return {_BYTES: ctypes.string_at(value.data_ptr(), value.numel())}
     if isinstance(value, dict):
-        return {key: pack(item) for key, item in value.items()}
-    if type(value).__module__ == "numpy":
-        return {"array": value.tobytes(), "dtype": value.dtype.str} if value.ndim else value.item()
-    return value
+        return {pack(key): pack(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return (list if isinstance(value, list) else tuple)(map(pack, value))
+    if type(value).__module__ == "numpy" and hasattr(value, "tobytes"):
+        return {_ARRAY: value.tobytes(), "dtype": value.dtype.str, "shape": value.shape} if value.ndim else value.item()
+    raise TypeError(
+        f"the state of a loader's dataset holds a {type(value).__name__}; it can hold tensors, arrays, numbers, "
+        "strings, bytes, lists, tuples and dicts."
+    )
 
 
 def unpack(value: Any) -> Any:
     """What `pack` was given."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(unpack, value))
     if not isinstance(value, dict):
         return value
-    if value.keys() == {"uint8"}:
-        return torch.frombuffer(bytearray(value["uint8"]), dtype=torch.uint8)
-    if value.keys() == {"array", "dtype"}:
-        return importlib.import_module("numpy").frombuffer(value["array"], dtype=value["dtype"]).copy()
+    if _BYTES in value:
+        return torch.frombuffer(bytearray(value[_BYTES]), dtype=torch.uint8)
+    if _ARRAY in value:
+        array = importlib.import_module("numpy").frombuffer(value[_ARRAY], dtype=value["dtype"])
+        return array.reshape(value["shape"]).copy()
     return {key: unpack(item) for key, item in value.items()}

@@ -16,7 +16,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from .samplers import BatchSamplerShard, is_plain
+from .samplers import BatchSamplerShard, SkippedBatches, is_plain
 from .seedable import SeedableRandomSampler
 
 _REPEATABLE = (
@@ -33,19 +33,23 @@ Checksum = tuple[int, int]  # of how many items, and the sum
 
 def is_repeatable(indices: Any) -> bool:
     """Whether `indices` gives the same again for the same random states, whatever the script draws in between."""
-    while isinstance(indices, BatchSamplerShard) or is_plain(indices):
-        indices = indices.batches if isinstance(indices, BatchSamplerShard) else indices.sampler
+    while isinstance(indices, (BatchSamplerShard, SkippedBatches)) or is_plain(indices):
+        indices = indices.sampler if is_plain(indices) else indices.batches
     return type(indices) in _REPEATABLE
 
 
 class IndicesFrom:
     """An index sampler over `indices` whose first pass leaves out `first` items; later ones are whole.
 
+    Args:
+        expected: the checksum that must come out.
+        strict: there must be as many as `first`.
+
     Where `indices` is of unknown make it keeps a checksum of what it gave, and compares it with `expected`.
     """
 
-    def __init__(self, indices: Any, first: int = 0, expected: Checksum | None = None) -> None:
-        self.indices, self.first, self.expected = indices, first, expected
+    def __init__(self, indices: Any, first: int = 0, expected: Checksum | None = None, strict: bool = True) -> None:
+        self.indices, self.first, self.expected, self.strict = indices, first, expected, strict
         self.watched = not is_repeatable(indices)
         self.checksum: Checksum | None = None
 
@@ -64,6 +68,8 @@ class IndicesFrom:
         first, self.first = self.first, 0
         for number in range(first):
             if next(items, None) is None:
+                if not self.strict:
+                    return
                 raise ValueError(
                     f"a pass was to go on after batch {first}, but its sampler ended after {number}: is it the sampler "
                     "(and the dataset) that the state was saved with?"

@@ -119,7 +119,7 @@ class DataLoaderShard(DataLoader[Any]):
 
     def __len__(self) -> int:
         """Batches that this process gets in an epoch."""
-        return len(self.source)
+        return max(0, len(self.source) - (self.skipped or 0))
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the samplers and the dataset which epoch begins, where they want to know."""

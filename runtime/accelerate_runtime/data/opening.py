@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from .fetching import FetchedApart
 from .indices import IndicesFrom, is_repeatable
-from .samplers import IterableDatasetShard
+from .samplers import can_seek
+from .worker_state import Crew, Workers
 
 
 def is_plain(loader: DataLoader[Any]) -> bool:
@@ -28,78 +30,123 @@ def index_sampler(loader: DataLoader[Any]) -> Any:
     return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
 
 
-def can_seek(dataset: Any) -> bool:
-    """Whether `dataset` can tell its state, and be put back there."""
-    if isinstance(dataset, IterableDatasetShard):
-        dataset = dataset.dataset
-    return callable(getattr(dataset, "state_dict", None)) and callable(getattr(dataset, "load_state_dict", None))
-
-
 class Opened:
     """An iterator over `source`, and what is known of the place where it is.
 
     Args:
-        first: how many batches it leaves out.
-        place: what `place()` gave where that many were read; None where that is not known.
+        first: how many batches it leaves out; where it goes on from `place` exactly, there must be as many.
+        place: what `place()` gave in the pass that it continues.
+        exact: whether that was after `first` batches.
 
     Raises:
-        ValueError: there are fewer batches, or other ones.
+        ValueError: there are fewer batches, or other ones; a stream was read by another number of workers.
     """
 
-    def __init__(self, source: DataLoader[Any], first: int = 0, place: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, source: DataLoader[Any], first: int = 0, place: dict[str, Any] | None = None, exact: bool = True
+    ) -> None:
         self.source = source
         self._indices: IndicesFrom | None = None
-        place = place or {}
+        self._place = place or {}
+        self._exact = exact and place is not None
         self.iterator: Iterator[Any]
-        if not is_plain(source) or source.num_workers:
+        if not is_plain(source):
             self.iterator = iter(source)
             self._read_on(first)
+        elif source.num_workers:
+            self._open_with_workers(first)
         elif is_stream(source):
-            self._open_stream(first, place)
+            self._open_stream(first)
         else:
-            self.iterator = self._at_index(first, place)
+            self._open_at_index(first)
 
     def place(self) -> dict[str, Any]:
         """What is needed beside the number of batches read, and the random states, to open another one here."""
         place: dict[str, Any] = {}
         if self._indices is not None and self._indices.checksum is not None:
             place["indices"] = self._indices.checksum
+        if isinstance(self.iterator, Workers):
+            place["workers"] = dict(vars(self.iterator.crew))
         fetcher = getattr(self.iterator, "_dataset_fetcher", None)
         if isinstance(fetcher, FetchedApart):
             place["fetcher"] = fetcher.state_dict()
         if isinstance(self.iterator, _SingleProcessDataLoaderIter) and can_seek(self.source.dataset):
             dataset: Any = self.source.dataset
-            place["dataset"] = {"state": dataset.state_dict(), "ended": getattr(fetcher, "ended", False)}
+            place["dataset"] = copy.deepcopy({"state": dataset.state_dict(), "ended": getattr(fetcher, "ended", False)})
         return place
 
-    def _at_index(self, first: int, place: dict[str, Any]) -> Iterator[Any]:
+    def _open_at_index(self, first: int) -> None:
         iterator = iter(self.source)
         assert isinstance(iterator, _SingleProcessDataLoaderIter)
-        if first or not is_repeatable(iterator._index_sampler):
-            self._indices = IndicesFrom(iterator._index_sampler, first, place.get("indices"))
-            iterator._sampler_iter = self._indices.watch(iterator._sampler_iter)
-            self._indices.skip(iterator._sampler_iter)
-        if "fetcher" in place and isinstance(iterator._dataset_fetcher, FetchedApart):
-            iterator._dataset_fetcher.load_state_dict(place["fetcher"])
-        if "dataset" in place and can_seek(self.source.dataset):
-            self.source.dataset.load_state_dict(place["dataset"]["state"])  # type: ignore[attr-defined]
-        return iterator
+        self.iterator = iterator
+        if (indices := self._indices_from(first)) is not None:
+            iterator._sampler_iter = indices.watch(iterator._sampler_iter)
+            indices.skip(iterator._sampler_iter)
+        if not self._exact:
+            return
+        if "fetcher" in self._place and isinstance(iterator._dataset_fetcher, FetchedApart):
+            iterator._dataset_fetcher.load_state_dict(self._place["fetcher"])
+        if "dataset" in self._place and can_seek(self.source.dataset):
+            self.source.dataset.load_state_dict(self._place["dataset"]["state"])  # type: ignore[attr-defined]
 
-    def _open_stream(self, first: int, place: dict[str, Any]) -> None:
-        if "dataset" not in place or not can_seek(self.source.dataset):
+    def _open_stream(self, first: int) -> None:
+        if not self._exact or "dataset" not in self._place or not can_seek(self.source.dataset):
             self.iterator = iter(self.source)
             self._read_on(first)
-        elif place["dataset"]["ended"]:
+        elif self._place["dataset"]["ended"]:
             self.iterator = iter(())
         else:
-            self.source.dataset.load_state_dict(place["dataset"]["state"])  # type: ignore[attr-defined]
+            self.source.dataset.load_state_dict(self._place["dataset"]["state"])  # type: ignore[attr-defined]
             self.iterator = iter(self.source)
+
+    def _open_with_workers(self, first: int) -> None:
+        source, count, stream = self.source, self.source.num_workers, is_stream(self.source)
+        crew = Crew(**self._place["workers"]) if "workers" in self._place else None
+        same = crew is not None and crew.count == count
+        if stream and crew is not None and not same and first:
+            raise ValueError(
+                f"the loader's state was saved with num_workers={crew.count}, but it has num_workers={count} now, and "
+                f"how a stream is divided among workers depends on it. Set num_workers={crew.count}, or load a state "
+                "that was saved between two epochs."
+            )
+        seek = stream and same and self._exact and can_seek(source.dataset)
+        turn = 0 if stream else first % count
+        if crew is not None:
+            if not same:
+                crew = Crew(count, crew.seed, crew.created, turn)
+            elif not seek and (stream or not self._exact):
+                crew = Crew(count, crew.seed, crew.created, turn, crew.before, crew.before)
+        indices = None if stream else self._indices_from(first)
+        known: Any = source._iterator if source.persistent_workers else None
+        if crew is None and known is not None and not isinstance(known, Workers):
+            self.iterator = iter(source)  # the script had begun to read it before it was prepared
+            self._read_on(first)
+            return
+        if crew is None and known is not None:
+            known.restart(source, indices, turn)
+            self.iterator = known
+        else:
+            self.iterator = Workers(source, indices, crew if crew is not None else Crew(count, turn=turn))
+            if source.persistent_workers:
+                source._iterator = self.iterator
+        if stream and not seek:
+            self._read_on(first)
+
+    def _indices_from(self, first: int) -> IndicesFrom | None:
+        """The source's index sampler without the first items; None where it can be used as it is."""
+        indices = index_sampler(self.source)
+        if not first and is_repeatable(indices):
+            return None
+        self._indices = IndicesFrom(indices, first, self._place.get("indices") if self._exact else None, self._exact)
+        return self._indices
 
     def _read_on(self, first: int) -> None:
         for number in range(first):
             try:
                 next(self.iterator)
             except StopIteration:
+                if not self._exact:
+                    return
                 raise ValueError(
                     f"a pass was to go on after batch {first}, but the loader ended after {number}: is its dataset the "
                     "one that the state was saved with?"

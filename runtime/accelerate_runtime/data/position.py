@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -14,6 +15,7 @@ from .indices import is_repeatable
 from .opening import Opened, index_sampler, is_plain, is_stream
 from .samplers import pass_on_epoch
 from .seedable import seedable_samplers
+from .worker_state import Workers
 
 _VERSION = 1
 
@@ -66,6 +68,7 @@ class Position:
         """The epoch that the script has set, if it did."""
         self._reading: Reading | None = None
         self._pending: dict[str, Any] | None = None
+        self._crew: dict[str, Any] | None = None  # of persistent workers, where no pass is in progress
 
     # Passes
 
@@ -90,7 +93,9 @@ class Position:
         start, epochs = generators.read(self._generators(self._used_by_opening())), self._epochs()
         for action in actions:
             action()
-        self._reading = Reading(Opened(self.source, skip or 0), start, epochs, skip or 0)
+        crew, self._crew = self._crew, None
+        opened = Opened(self.source, skip or 0, None if crew is None else {"workers": crew}, exact=not skip)
+        self._reading = Reading(opened, start, epochs, skip or 0)
         return self._reading
 
     def _go_on(
@@ -108,13 +113,13 @@ class Position:
         try:
             for action in actions:
                 action()
-            opened = Opened(self.source, given, pending["place"] if exact else None)
+            opened = Opened(self.source, given, generators.unpack(pending["place"]), exact)
             reading = Reading(opened, start, epochs, given, pending["whole"] and exact)
             if reading.whole:
                 reading.held = []
             elif exact and looks_ahead and pending["ahead"] is not None:
                 generators.write(generators.unpack(pending["ahead"]), found)
-                reading.held = [batch for batch, _ in zip(opened.iterator, range(1), strict=False)]
+                reading.held = list(islice(opened.iterator, 1))
         finally:
             generators.write(now, found)
         if reading.whole:
@@ -133,7 +138,8 @@ class Position:
 
     def before_reading_ahead(self, reading: Reading) -> None:
         """Remember how it was before another batch is read."""
-        reading.ahead = Ahead(generators.read(self._generators(generators.GLOBAL)), reading.opened.place())
+        before = None if reading.ahead is None else reading.ahead.states
+        reading.ahead = Ahead(generators.read(self._generators(generators.GLOBAL), before), reading.opened.place())
 
     def set_epoch(self, epoch: int) -> None:
         """Number the next pass, and tell samplers and dataset."""
@@ -157,6 +163,7 @@ class Position:
             "epochs": reading.epochs if reading is not None and self._pending is None else self._epochs(),
             "seeds": [sampler.initial_seed for sampler in seedable_samplers(self.base)],
             "generators": generators.pack(generators.read(held)),
+            "workers": self._idle_workers(),
             "pass": self._pending if self._pending is not None or reading is None else self._saved(reading),
         }
 
@@ -167,8 +174,16 @@ class Position:
             "whole": reading.whole or reading.given == self._length(),
             "start": generators.pack(reading.start),
             "ahead": None if ahead is None else generators.pack(ahead.states),
-            "place": reading.opened.place() if ahead is None else ahead.place,
+            "place": generators.pack(reading.opened.place() if ahead is None else ahead.place),
         }
+
+    def _idle_workers(self) -> dict[str, Any] | None:
+        """How the persistent workers are, where no pass is in progress."""
+        iterator = self.source._iterator if _keeps_workers(self.source) else None
+        if self._pending is not None or self._reading is not None or not isinstance(iterator, Workers):
+            return self._crew
+        iterator.settle()
+        return dict(vars(iterator.crew.at_start()))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See DataLoaderShard.load_state_dict."""
@@ -183,8 +198,14 @@ class Position:
             self._expect("process index", state["process"], self.index, "load each process's own state")
             self._expect("samples in the dataset", state["dataset"], self._dataset_length(), "use the same dataset")
             self._expect("batches in an epoch", state["batches"], self._length(), "use the same batch size and sampler")
+            if not getattr(self.source, "in_order", True):
+                raise ValueError(
+                    "the loader's state was saved in the middle of an epoch, but with in_order=False batches come as "
+                    "workers finish them, so those that had not come are not known: use in_order=True."
+                )
         self._reading = None
-        self._pending = state["pass"]
+        self._pending, self._crew = state["pass"], state["workers"] if _keeps_workers(self.source) else None
+        self._dismiss_workers()
         if state["epoch"] is not None:
             self.set_epoch(state["epoch"])
         self.iteration, self.told = state["iteration"], state["epoch"]
@@ -194,6 +215,13 @@ class Position:
         for sampler, seed in zip(seedable_samplers(self.base), state["seeds"], strict=False):
             sampler.initial_seed = seed
         generators.write(generators.unpack(state["generators"]), generators.held_generators(self._holders()))
+
+    def _dismiss_workers(self) -> None:
+        """Persistent workers are somewhere else: the next pass starts new ones."""
+        if _keeps_workers(self.source):
+            iterator, self.source._iterator = self.source._iterator, None
+            if isinstance(iterator, Workers):
+                iterator._shutdown_workers()
 
     def _expect(self, what: str, saved: int | None, mine: int | None, advice: str) -> None:
         if saved is not None and mine is not None and saved != mine:
@@ -248,6 +276,10 @@ class Position:
             return len(self.base.dataset)  # type: ignore[arg-type]
         except TypeError:
             return None
+
+
+def _keeps_workers(source: Any) -> bool:
+    return isinstance(source, DataLoader) and source.persistent_workers
 
 
 def _set_epoch(holder: Any, epoch: int) -> None:

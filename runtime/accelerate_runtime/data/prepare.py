@@ -17,6 +17,7 @@ from .fetching import draw_apart
 from .loader import DataLoaderShard
 from .randomness import in_step
 from .samplers import BatchSamplerShard, IterableDatasetShard, Share, TaggedCollate
+from .seedable import with_seedable_sampler
 
 
 def prepare_loader(
@@ -41,6 +42,8 @@ def prepare_loader(
         ValueError: `split_batches` with a batch size that the processes do not divide; a distributed sampler made for
             another number of processes.
     """
+    if config.use_seedable_sampler:
+        loader = with_seedable_sampler(loader, config.data_seed)
     device = place.device if move and place.device.type != "cpu" else None
     source: DataLoader[Any] = loader
     share: Callable[[int], Share | None] | None = None
@@ -72,7 +75,7 @@ def prepare_loader(
     )
 
 
-def _copy_with(loader: DataLoader[Any], **replaced: Any) -> DataLoader[Any]:
+def copy_with(loader: DataLoader[Any], **replaced: Any) -> DataLoader[Any]:
     """A loader of the same class and settings, with some attributes replaced (which DataLoader itself forbids)."""
     new = copy.copy(loader)
     new.__dict__.update(replaced, _iterator=None)
@@ -93,7 +96,7 @@ def _shard_batches(
         atoms=loader.batch_sampler is None,
         advance=in_step(batches),
     )
-    source = _copy_with(loader, **{attribute: shard})
+    source = copy_with(loader, **{attribute: shard})
     draw_apart(source, place.process_index)
     return source, shard
 
@@ -124,7 +127,7 @@ def _shard_stream(
     own = loader.generator
     if own is None:
         replaced["generator"] = torch.Generator()
-    source = _copy_with(loader, **replaced)
+    source = copy_with(loader, **replaced)
 
     def begin() -> None:
         """Have the stream draw alike everywhere: in this process, and in workers, which the generator seeds."""

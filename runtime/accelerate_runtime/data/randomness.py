@@ -9,7 +9,8 @@ import torch
 from torch.utils.data import RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from ..random import ForkedRandomness, share_generator, shared_seed
-from .samplers import is_plain
+from .samplers import SkippedBatches, is_plain
+from .seedable import SeedableRandomSampler
 
 _DRAW_ONCE = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
@@ -20,12 +21,21 @@ def in_step(batches: Any) -> Callable[[Any], Iterator[Any]]:
     What cannot draw is left alone. torch's own samplers get a generator in the main process's state, and then give the
     order that one process would have seen. Anything else runs in random state of its own.
     """
+    while isinstance(batches, SkippedBatches):
+        batches = batches.batches
     sampler = batches.sampler if is_plain(batches) else batches
     if type(sampler) is SequentialSampler:
         return iter
+    if type(sampler) is SeedableRandomSampler:
+        return lambda source: _with_seed(source, sampler)
     if type(sampler) in _DRAW_ONCE:
         return lambda source: _with_generator(source, sampler)
     return _forked
+
+
+def _with_seed(source: Any, sampler: SeedableRandomSampler) -> Iterator[Any]:
+    sampler.share_seed()
+    yield from source
 
 
 def _with_generator(source: Any, sampler: Any) -> Iterator[Any]:
@@ -49,6 +59,8 @@ def _with_generator(source: Any, sampler: Any) -> Iterator[Any]:
 
 def _forked(source: Any) -> Iterator[Any]:
     for holder in (source, getattr(source, "sampler", None)):
+        if isinstance(holder, SeedableRandomSampler):
+            holder.share_seed()
         if isinstance(generator := getattr(holder, "generator", None), torch.Generator):
             share_generator(generator)
     forked = ForkedRandomness(shared_seed())

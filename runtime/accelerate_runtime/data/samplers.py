@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from torch.utils.data import BatchSampler, IterableDataset, get_worker_info
+
+from ..random import ForkedRandomness
 
 T = TypeVar("T")
 _REMEMBERED = 4096  # irregular rounds that a shard remembers: more than any prefetching runs ahead
@@ -161,6 +164,24 @@ class BatchSamplerShard:
         return getattr(self.batches, name)
 
 
+class SkippedBatches:
+    """A batch sampler (or sampler) without its first `count` items."""
+
+    def __init__(self, batches: Any, count: int) -> None:
+        self.batches, self.count = batches, count
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(iter(self.batches), self.count, None)
+
+    def __len__(self) -> int:
+        return max(0, len(self.batches) - self.count)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "batches":
+            raise AttributeError(name)
+        return getattr(self.batches, name)
+
+
 class Tagged(Generic[T]):
     """A sample, or a batch of them, of a round that is not full, on its way through workers and collation."""
 
@@ -214,30 +235,61 @@ class IterableDatasetShard(IterableDataset[Any]):
     ) -> None:
         self.dataset = dataset
         self.count, self.index, self.size, self.drop_last, self.even = count, index, size, drop_last, even
-        self.around: Callable[[], Any] | None = None
+        self.around: ForkedRandomness | None = None
+        self._first: Any = None  # the state of the dataset at the start of the pass, where it can seek
+        self._ended = False
+        self._loaded: dict[str, Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         wanted = (self.size or 1) * self.count
-        start: list[Any] = []
-        stream: Iterator[Any] | None = None
-        while True:
-            if self.around is None or get_worker_info() is not None:
+        around = nullcontext if self.around is None or get_worker_info() is not None else self.around
+        start, stream = self._begin(wanted, around)
+        while not self._ended:
+            with around():
                 stream = iter(self.dataset) if stream is None else stream
                 samples = list(itertools.islice(stream, wanted))
-            else:
-                with self.around():
-                    stream = iter(self.dataset) if stream is None else stream
-                    samples = list(itertools.islice(stream, wanted))
             start = start or samples[:wanted]
             if len(samples) == wanted:
                 own = wanted // self.count
                 yield from samples[self.index * own : (self.index + 1) * own]
                 continue
+            self._ended = True
             if samples and not self.drop_last:
                 parts, share = deal(samples, start, self.count, self.even, self.size)
                 for sample in parts[self.index]:
                     yield Tagged(sample, share)
-            return
+
+    def _begin(
+        self, wanted: int, around: Callable[[], AbstractContextManager[None]]
+    ) -> tuple[list[Any], Iterator[Any] | None]:
+        """The samples that complete the last batch, and the stream, where it goes on at a loaded place."""
+        loaded, self._loaded = self._loaded, None
+        dataset: Any = self.dataset
+        if loaded is None:
+            self._ended = False
+            self._first = dataset.state_dict() if can_seek(dataset) else None
+            return [], None
+        self._first, self._ended = loaded["first"], loaded["ended"]
+        start: list[Any] = []
+        if self.even and not self.drop_last:
+            dataset.load_state_dict(self._first)
+            with around():
+                start = list(itertools.islice(iter(dataset), wanted))
+        dataset.load_state_dict(loaded["dataset"])
+        if self.around is not None:
+            self.around.inner = loaded["random"]
+        with around():
+            return start, iter(dataset)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream is. Only for datasets that can seek."""
+        state = self.dataset.state_dict()  # type: ignore[attr-defined]
+        random = None if self.around is None else self.around.inner
+        return {"dataset": state, "first": self._first, "ended": self._ended, "random": random}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Begin the next pass there."""
+        self._loaded = state
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the epoch on to the dataset, where it takes one."""
@@ -256,6 +308,13 @@ def pass_on_epoch(epoch: int, *holders: Any) -> None:
         if hasattr(holder, "set_epoch") and not any(holder is other for other in told):
             told.append(holder)
             holder.set_epoch(epoch)
+
+
+def can_seek(dataset: Any) -> bool:
+    """Whether `dataset` can tell its state, and be put back there."""
+    if isinstance(dataset, IterableDatasetShard):
+        dataset = dataset.dataset
+    return callable(getattr(dataset, "state_dict", None)) and callable(getattr(dataset, "load_state_dict", None))
 
 
 def is_plain(batches: Any) -> bool:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, RandomSampler
 
+from ..collectives import broadcast_object_list
+
 
 class SeedableRandomSampler(RandomSampler):
     """A RandomSampler whose order is a function of its seed and the epoch, whatever was drawn before.
@@ -29,6 +31,10 @@ class SeedableRandomSampler(RandomSampler):
         generator.manual_seed((self.initial_seed + self.epoch) % 2**64)
         yield from RandomSampler(self.data_source, self.replacement, self._num_samples, generator)
         self.epoch += 1
+
+    def share_seed(self) -> None:
+        """Take the main process's seed."""
+        (self.initial_seed,) = broadcast_object_list([self.initial_seed])
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order the next pass gives."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ..checkpointing.hooks import Hooks, LoadHook, SaveHook
+from ..data import skip_first_batches
 from ..precision import unwrap_forward
 from .settings import Settings
 
 if TYPE_CHECKING:
     from ..checkpointing.contents import Contents
     from ..checkpointing.saving import Saver
+
+L = TypeVar("L", bound="torch.utils.data.DataLoader[Any]")
 
 
 class Saving(Settings):
@@ -54,6 +57,10 @@ class Saving(Settings):
             unwrap: False gives the names of the prepared model instead.
         """
         return self._strategy.state_dict(self.unwrap_model(model, keep_torch_compile=False) if unwrap else model)
+
+    def skip_first_batches(self, dataloader: L, num_batches: int = 0) -> L:
+        """A loader that leaves out the first batches of each pass; see `accelerate_runtime.skip_first_batches`."""
+        return skip_first_batches(dataloader, num_batches)
 
     def save(self, obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
         """Write `obj` to the file `f`, on the main process only (with `save_on_each_node`, on the first of each

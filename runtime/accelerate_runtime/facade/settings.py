@@ -84,6 +84,14 @@ class Settings(ProcessControl):
         return self.dataloader_config.dispatch_batches
 
     @property
+    def use_seedable_sampler(self) -> bool:
+        return self.dataloader_config.use_seedable_sampler
+
+    @property
+    def use_stateful_dataloader(self) -> bool:
+        return self.dataloader_config.use_stateful_dataloader
+
+    @property
     def non_blocking(self) -> bool:
         return self.dataloader_config.non_blocking
 
@@ -107,7 +115,6 @@ class NotSupported(NotImplementedError, AttributeError):
 
 _LATER = frozenset(
     [
-        "skip_first_batches",
         "init_trackers",
         "log",
         "get_tracker",

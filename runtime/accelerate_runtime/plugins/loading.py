@@ -15,6 +15,10 @@ class DataLoaderConfiguration:
             be divisible by their number. Otherwise each process gets batches of the loader's size.
         even_batches: where the last batches don't go round, samples from the epoch's start complete them, so that every
             process sees as many batches of as many samples.
+        use_seedable_sampler: replace a RandomSampler by one whose order is a function of a seed and the number of the
+            epoch, whatever else was drawn; the prepared loader's `set_epoch` chooses the number.
+        data_seed: that seed; None takes the one that torch was seeded with when the loader was prepared.
+        use_stateful_dataloader: accepted; prepared loaders have `state_dict` and `load_state_dict` anyway.
         non_blocking: move batches to the device asynchronously (with pinned memory).
 
     The other fields are known, and refused where they ask for what this version does not do.
@@ -29,6 +33,11 @@ class DataLoaderConfiguration:
     use_stateful_dataloader: bool = False
 
     def __post_init__(self) -> None:
+        if self.data_seed is not None and not self.use_seedable_sampler:
+            raise ValueError(
+                f"DataLoaderConfiguration(data_seed={self.data_seed!r}) is the seed of the seedable sampler: set "
+                "use_seedable_sampler=True as well, or leave it out."
+            )
         for name, harmless in _NOT_YET_IN_LOADERS.items():
             if getattr(self, name) not in harmless:
                 raise NotImplementedError(
@@ -39,7 +48,4 @@ class DataLoaderConfiguration:
 
 _NOT_YET_IN_LOADERS: dict[str, tuple[Any, ...]] = {
     "dispatch_batches": (None, False),
-    "use_seedable_sampler": (False,),
-    "data_seed": (None,),
-    "use_stateful_dataloader": (False,),
 }
