@@ -30,6 +30,7 @@ _HOMES = {
     "GradientAccumulationPlugin": "plugins",
     "InitProcessGroupKwargs": "plugins",
     "PartialState": "state",
+    "ProfileKwargs": "plugins",
     "ProjectConfiguration": "plugins",
     "synchronize_rng_states": "random",
 }
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         GradientAccumulationPlugin as GradientAccumulationPlugin,
         GradScalerKwargs as GradScalerKwargs,
         InitProcessGroupKwargs as InitProcessGroupKwargs,
+        ProfileKwargs as ProfileKwargs,
         ProjectConfiguration as ProjectConfiguration,
     )
     from .random import synchronize_rng_states as synchronize_rng_states

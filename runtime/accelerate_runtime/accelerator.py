@@ -13,7 +13,9 @@ from . import arguments, strategies, topology
 from .accumulation import GradientState
 from .data import DataLoaderShard, prepare_loader
 from .facade.gathering import Gathering
+from .facade.profiling import Profiling
 from .facade.saving import Saving
+from .facade.tracking import Tracking
 from .facade.training import Training
 from .optimizer import AcceleratedOptimizer, move_state
 from .plugins import (
@@ -22,6 +24,7 @@ from .plugins import (
     GradientAccumulationPlugin,
     GradScalerKwargs,
     InitProcessGroupKwargs,
+    ProfileKwargs,
     ProjectConfiguration,
 )
 from .precision import Precision
@@ -30,7 +33,7 @@ from .scheduler import AcceleratedScheduler
 from .state import AcceleratorState
 
 
-class Accelerator(Training, Gathering, Saving):
+class Accelerator(Training, Gathering, Saving, Tracking, Profiling):
     """Trains on whatever the launcher started: `prepare` the objects, and call `backward` instead of `loss.backward`.
 
     Args:
@@ -42,15 +45,19 @@ class Accelerator(Training, Gathering, Saving):
         cpu: stay on the CPU; so does ACCELERATE_USE_CPU=true.
         dataloader_config, gradient_accumulation_plugin, project_config: see these classes.
         rng_types: random states shared between processes at the start of each epoch.
+        log_with: experiment trackers: a name ("tensorboard", "wandb", "mlflow", "comet_ml", "aim", "clearml",
+            "dvclive", "swanlab", "trackio", "jsonl"), a LoggerType, a GeneralTracker or a class of such, or a list of
+            these; "all" is each whose client library is installed.
         project_dir: the project's folder.
         step_scheduler_with_optimizer: prepared schedulers step with their optimizer; see AcceleratedScheduler.
-        kwargs_handlers: at most one object of each of AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs
-            and InitProcessGroupKwargs.
+        kwargs_handlers: at most one object of each of AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs,
+            InitProcessGroupKwargs and ProfileKwargs.
         even_batches: see DataLoaderConfiguration.
 
     Raises:
         NotImplementedError: one of the other arguments, which this version does not support, is set.
         TypeError, ValueError: an argument is not what it can be; the message says what can.
+        ImportError: a tracker's client library is not installed.
     """
 
     def __init__(
@@ -86,7 +93,6 @@ class Accelerator(Training, Gathering, Saving):
                 "fsdp_plugin": fsdp_plugin,
                 "torch_tp_plugin": torch_tp_plugin,
                 "megatron_lm_plugin": megatron_lm_plugin,
-                "log_with": log_with,
                 "dynamo_backend": None if str(dynamo_backend).lower() == "no" else dynamo_backend,
                 "dynamo_plugin": dynamo_plugin,
                 "parallelism_config": parallelism_config,
@@ -100,6 +106,7 @@ class Accelerator(Training, Gathering, Saving):
             dataloader_config, split_batches=split_batches, even_batches=even_batches
         )
         self.project_configuration = arguments.read_project(project_dir, project_config)
+        self._trackers = arguments.read_trackers(log_with, self.logging_dir)
         self.rng_types = arguments.read_rng_types(rng_types)
         self.device_placement = device_placement
         self.step_scheduler_with_optimizer = step_scheduler_with_optimizer
@@ -111,6 +118,7 @@ class Accelerator(Training, Gathering, Saving):
             handlers.get(AutocastKwargs),  # type: ignore[arg-type]
             handlers.get(GradScalerKwargs),  # type: ignore[arg-type]
         )
+        self.profile_handler = handlers.get(ProfileKwargs)  # type: ignore[assignment]
         self._strategy = strategies.find("ddp" if self._place.num_processes > 1 else "single")(self._place, handlers)
         self._prepared = Prepared()
         self.gradient_state = GradientState(accumulation)
@@ -245,10 +253,6 @@ class Accelerator(Training, Gathering, Saving):
         return [None] * len(objects)
 
     clear = free_memory
-
-    def end_training(self) -> None:
-        """Leave the process group. Call it last; the interpreter's exit does the same."""
-        topology.shutdown()
 
     def __repr__(self) -> str:
         what = f"num_processes={self.num_processes}, mixed_precision={self.mixed_precision!r}"
