@@ -30,6 +30,7 @@ _HOMES = {
     "GradientAccumulationPlugin": "plugins",
     "InitProcessGroupKwargs": "plugins",
     "PartialState": "state",
+    "ProfileKwargs": "plugins",
     "ProjectConfiguration": "plugins",
     "skip_first_batches": "data",
     "synchronize_rng_states": "random",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         GradientAccumulationPlugin as GradientAccumulationPlugin,
         GradScalerKwargs as GradScalerKwargs,
         InitProcessGroupKwargs as InitProcessGroupKwargs,
+        ProfileKwargs as ProfileKwargs,
         ProjectConfiguration as ProjectConfiguration,
     )
     from .random import synchronize_rng_states as synchronize_rng_states

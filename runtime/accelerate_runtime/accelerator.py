@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from .accumulation import GradientState
 from .checkpointing.hooks import Hooks
 from .data import DataLoaderShard, prepare_loader
 from .facade.gathering import Gathering
+from .facade.profiling import Profiling
 from .facade.saving import Saving
+from .facade.tracking import Tracking
 from .facade.training import Training
 from .optimizer import AcceleratedOptimizer, move_state
 from .plugins import (
@@ -23,6 +26,7 @@ from .plugins import (
     GradientAccumulationPlugin,
     GradScalerKwargs,
     InitProcessGroupKwargs,
+    ProfileKwargs,
     ProjectConfiguration,
 )
 from .precision import Precision
@@ -31,7 +35,7 @@ from .scheduler import AcceleratedScheduler
 from .state import AcceleratorState
 
 
-class Accelerator(Training, Gathering, Saving):
+class Accelerator(Training, Gathering, Saving, Tracking, Profiling):
     """Trains on whatever the launcher started: `prepare` the objects, and call `backward` instead of `loss.backward`.
 
     Args:
@@ -43,15 +47,19 @@ class Accelerator(Training, Gathering, Saving):
         cpu: stay on the CPU; so does ACCELERATE_USE_CPU=true.
         dataloader_config, gradient_accumulation_plugin, project_config: see these classes.
         rng_types: random states shared between processes at the start of each epoch.
+        log_with: experiment trackers: a name ("tensorboard", "wandb", "mlflow", "comet_ml", "aim", "clearml",
+            "dvclive", "swanlab", "trackio", "jsonl"), a LoggerType, a GeneralTracker or a class of such, or a list of
+            these; "all" is each whose client library is installed.
         project_dir: the project's folder.
         step_scheduler_with_optimizer: prepared schedulers step with their optimizer; see AcceleratedScheduler.
-        kwargs_handlers: at most one object of each of AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs
-            and InitProcessGroupKwargs.
+        kwargs_handlers: at most one object of each of AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs,
+            InitProcessGroupKwargs and ProfileKwargs.
         even_batches: see DataLoaderConfiguration.
 
     Raises:
         NotImplementedError: one of the other arguments, which this version does not support, is set.
         TypeError, ValueError: an argument is not what it can be; the message says what can.
+        ImportError: a tracker's client library is not installed.
     """
 
     def __init__(
@@ -87,7 +95,6 @@ class Accelerator(Training, Gathering, Saving):
                 "fsdp_plugin": fsdp_plugin,
                 "torch_tp_plugin": torch_tp_plugin,
                 "megatron_lm_plugin": megatron_lm_plugin,
-                "log_with": log_with,
                 "dynamo_backend": None if str(dynamo_backend).lower() == "no" else dynamo_backend,
                 "dynamo_plugin": dynamo_plugin,
                 "parallelism_config": parallelism_config,
@@ -101,6 +108,7 @@ class Accelerator(Training, Gathering, Saving):
             dataloader_config, split_batches=split_batches, even_batches=even_batches
         )
         self.project_configuration = arguments.read_project(project_dir, project_config)
+        self._trackers = arguments.read_trackers(log_with, self.logging_dir)
         self.rng_types = arguments.read_rng_types(rng_types)
         self.device_placement = device_placement
         self.step_scheduler_with_optimizer = step_scheduler_with_optimizer
@@ -112,6 +120,7 @@ class Accelerator(Training, Gathering, Saving):
             handlers.get(AutocastKwargs),  # type: ignore[arg-type]
             handlers.get(GradScalerKwargs),  # type: ignore[arg-type]
         )
+        self.profile_handler = handlers.get(ProfileKwargs)  # type: ignore[assignment]
         self._strategy = strategies.find("ddp" if self._place.num_processes > 1 else "single")(self._place, handlers)
         self._prepared = Prepared()
         self._saver = None
@@ -251,9 +260,12 @@ class Accelerator(Training, Gathering, Saving):
     clear = free_memory
 
     def end_training(self) -> None:
-        """Leave the process group. Call it last; the interpreter's exit does the same."""
-        self._finish_saving()
-        topology.shutdown()
+        """Finish a background save and the trackers, then leave the process group. Call it last; the interpreter's exit
+        does the same."""
+        with ExitStack() as stack:
+            stack.callback(topology.shutdown)
+            stack.callback(self._finish_trackers)
+            self._finish_saving()
 
     def __repr__(self) -> str:
         what = f"num_processes={self.num_processes}, mixed_precision={self.mixed_precision!r}"

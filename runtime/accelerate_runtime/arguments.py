@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .plugins import (
     AutocastKwargs,
@@ -16,13 +16,17 @@ from .plugins import (
     GradScalerKwargs,
     InitProcessGroupKwargs,
     KwargsHandler,
+    ProfileKwargs,
     ProjectConfiguration,
     check_steps,
 )
 from .precision import check_mode
 
+if TYPE_CHECKING:
+    from .tracking.running import RunningTrackers
+
 Handlers = dict[type[KwargsHandler], KwargsHandler]
-_HANDLERS = (AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs)
+_HANDLERS = (AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs, ProfileKwargs)
 _RNG_TYPES = ("torch", "cuda", "xpu", "mps", "generator")
 
 
@@ -110,6 +114,16 @@ def read_project(project_dir: str | os.PathLike[str] | None, config: Any) -> Pro
     if project_dir is not None and config.project_dir is None:
         config.set_directories(str(project_dir))
     return config
+
+
+def read_trackers(log_with: Any, logging_dir: str | None) -> RunningTrackers | None:
+    """The trackers asked for, checked and not yet started; None without any. See `tracking.filter_trackers`."""
+    if log_with is None:
+        return None
+    from .tracking.registry import filter_trackers
+    from .tracking.running import RunningTrackers
+
+    return RunningTrackers(filter_trackers(log_with, logging_dir), logging_dir)
 
 
 def read_rng_types(given: Iterable[Any] | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The one heavy requirement, torch, and what we say when it is missing. Nothing here imports it."""
+"""Requirements that may be missing, torch first of all, and what we say then. Nothing here imports them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ def require_torch() -> None:
     """Raise ImportError, in one line with the install command, where torch is missing."""
     if not torch_is_installed():
         raise ImportError(TORCH_MISSING)
+
+
+def is_installed(package: str) -> bool:
+    """Whether `import package` would find a package (a folder of that name beside the script is none)."""
+    if package in sys.modules:
+        return sys.modules[package] is not None
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
+def require_package(*packages: str, what: str) -> None:
+    """Raise ImportError, in one line with the install command, where none of `packages` is there for `what`."""
+    if not any(is_installed(package) for package in packages):
+        raise ImportError(f"{what} needs {packages[0]}, which is not installed: pip install {packages[0]}")
 
 
 def running_as_command() -> bool:

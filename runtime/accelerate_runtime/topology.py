@@ -95,6 +95,13 @@ def is_connected() -> bool:
     return _current is not None
 
 
+def on_main_process_so_far(local: bool = False) -> bool:
+    """Whether this is the main process (with `local`, of its machine); before `connect`, as the environment says."""
+    if _current is not None:
+        return _current.is_local_main_process if local else _current.is_main_process
+    return _int_from_env("LOCAL_RANK" if local and "LOCAL_RANK" in os.environ else "RANK", 0) == 0
+
+
 def before_shutdown(action: Callable[[], None]) -> None:
     """Have `action` called before the process group is destroyed (an engine lets go of the group there)."""
     if action not in _before_shutdown:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-MODULES = ["accelerate_runtime", "accelerate_runtime.utils"]
+MODULES = ["accelerate_runtime", "accelerate_runtime.utils", "accelerate_runtime.tracking"]
 
 
 @pytest.mark.parametrize("module", MODULES)

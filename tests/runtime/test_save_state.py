@@ -283,7 +283,7 @@ def test_what_is_no_state_is_said_so(tmp_path: Path, what: str) -> None:
         path.write_text("")
     elif what == "an empty folder":
         path.mkdir()
-    with pytest.raises(CheckpointError, match="no folder|holds no checkpoint"):
+    with pytest.raises(CheckpointError, match=r"no folder|holds no checkpoint"):
         run.accelerator.load_state(path)
 
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 

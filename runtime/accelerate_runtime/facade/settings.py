@@ -115,15 +115,10 @@ class NotSupported(NotImplementedError, AttributeError):
 
 _LATER = frozenset(
     [
-        "init_trackers",
-        "log",
-        "get_tracker",
-        "trackers",
         "set_trigger",
         "check_trigger",
         "join_uneven_inputs",
         "trigger_sync_in_backward",
-        "profile",
         "maybe_context_parallel",
         "verify_device_map",
         "lomo_backward",

@@ -4,6 +4,7 @@ from .accumulation import GradientAccumulationPlugin, check_steps
 from .base import KwargsHandler, flag_from_env
 from .handlers import AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs
 from .loading import DataLoaderConfiguration
+from .profile import ProfileKwargs
 from .project import ProjectConfiguration
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "GradientAccumulationPlugin",
     "InitProcessGroupKwargs",
     "KwargsHandler",
+    "ProfileKwargs",
     "ProjectConfiguration",
     "check_steps",
     "flag_from_env",

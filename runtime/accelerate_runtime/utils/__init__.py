@@ -15,6 +15,8 @@ _HOMES = {
     "GradientAccumulationPlugin": "plugins",
     "InitProcessGroupKwargs": "plugins",
     "KwargsHandler": "plugins",
+    "LoggerType": "tracking.registry",
+    "ProfileKwargs": "plugins",
     "ProjectConfiguration": "plugins",
     "broadcast": "collectives",
     "broadcast_object_list": "collectives",
@@ -31,6 +33,7 @@ _HOMES = {
     "set_seed": "random",
     "synchronize_rng_state": "random",
     "synchronize_rng_states": "random",
+    "tqdm": "progress",
     "wait_for_everyone": "collectives",
 }
 
@@ -63,10 +66,14 @@ if TYPE_CHECKING:
         GradScalerKwargs as GradScalerKwargs,
         InitProcessGroupKwargs as InitProcessGroupKwargs,
         KwargsHandler as KwargsHandler,
+        ProfileKwargs as ProfileKwargs,
         ProjectConfiguration as ProjectConfiguration,
     )
     from ..precision import (
         convert_to_fp32 as convert_to_fp32,
+    )
+    from ..progress import (
+        tqdm as tqdm,
     )
     from ..random import (
         set_seed as set_seed,
@@ -75,4 +82,7 @@ if TYPE_CHECKING:
     )
     from ..topology import (
         DistributedType as DistributedType,
+    )
+    from ..tracking import (
+        LoggerType as LoggerType,
     )

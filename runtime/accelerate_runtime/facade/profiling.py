@@ -1,0 +1,27 @@
+"""The profiler."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from ..plugins import ProfileKwargs
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from torch.profiler import profile as Profiler
+
+
+class Profiling(Settings):
+    """The part of an Accelerator that profiles."""
+
+    profile_handler: ProfileKwargs | None
+
+    def profile(self, profile_handler: ProfileKwargs | None = None) -> AbstractContextManager[Profiler]:
+        """A context that profiles its block and gives the `torch.profiler.profile`; see ProfileKwargs.
+
+        Args:
+            profile_handler: used instead of the ProfileKwargs among `kwargs_handlers`.
+        """
+        handler = profile_handler or self.profile_handler or ProfileKwargs()
+        return handler.run(self.process_index)

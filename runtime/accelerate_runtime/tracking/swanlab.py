@@ -1,0 +1,63 @@
+"""SwanLab."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import GeneralTracker, on_main_process
+from .values import images
+
+
+class SwanLabTracker(GeneralTracker):
+    """Logs to an experiment of SwanLab.
+
+    Args:
+        run_name: the project.
+        kwargs: arguments of `swanlab.init`.
+    """
+
+    name = "swanlab"
+    requires_logging_directory = False
+    packages = ("swanlab",)
+    ends_with_interpreter = True
+
+    def __init__(self, run_name: str, **kwargs: Any) -> None:
+        super().__init__()
+        self.run_name = run_name
+        self.init_kwargs = kwargs
+        self.run: Any = None
+
+    @on_main_process
+    def start(self) -> None:
+        import swanlab
+
+        self.run = swanlab.init(**{"project": self.run_name, **self.init_kwargs})
+
+    @property
+    def tracker(self) -> Any:
+        """The run."""
+        return self.run
+
+    @on_main_process
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        import swanlab
+
+        swanlab.config.update(values)
+
+    @on_main_process
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Log numbers, texts and SwanLab's own objects; `kwargs` are arguments of `run.log`."""
+        import swanlab
+
+        shown = {key: swanlab.Text(value) if isinstance(value, str) else value for key, value in values.items()}
+        self.run.log(shown, step=step, **kwargs)
+
+    @on_main_process
+    def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        import swanlab
+
+        self.log({key: [swanlab.Image(one) for one in images(value)] for key, value in values.items()}, step, **kwargs)
+
+    @on_main_process
+    def finish(self) -> None:
+        self.run.finish()
