@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 _PAUSE = 0.2  # seconds between two looks
+_ANSWER = 30.0  # seconds that a store may take to answer
 _FIRST_WORD, _NEXT_WORD = 10.0, 60.0  # seconds after which those who wait say for whom
 _TICKET, _VERDICT, _READ = "accelerate_runtime/machine/{}", "accelerate_runtime/verdict", "accelerate_runtime/read"
 
@@ -107,17 +110,26 @@ def _reach(plan: LaunchPlan, waiting: _Waiting) -> TCPStore:
                 f"{waiting.seconds:.0f} seconds ({reason}): is it started, is the address right, does a firewall "
                 "close the port?"
             )
-    try:
-        return _store(plan, serve=False)
-    except RuntimeError as error:
+    # In a thread, as a store would wait for ever for the answer of a server of another kind.
+    found: list[TCPStore] = []
+
+    def open_store() -> None:
+        with suppress(RuntimeError):
+            found.append(_store(plan, serve=False))
+
+    opening = threading.Thread(target=open_store, daemon=True)
+    opening.start()
+    opening.join(_ANSWER)
+    if not found:
         raise ConfigError(
-            f"what listens at {plan.address}:{plan.port} is no accelerate-runtime launch of machine 0: "
-            f"{str(error).splitlines()[0]}"
-        ) from None
+            f"what listens at {plan.address}:{plan.port} does not answer as machine 0 would: is it another program, or "
+            "does machine 0 use another version of torch?"
+        )
+    return found[0]
 
 
 def _store(plan: LaunchPlan, serve: bool) -> TCPStore:
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined, unused-ignore]
 
     return TCPStore(
         str(plan.address),

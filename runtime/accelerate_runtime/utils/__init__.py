@@ -32,6 +32,7 @@ _HOMES = {
     "synchronize_rng_state": "random",
     "synchronize_rng_states": "random",
     "wait_for_everyone": "collectives",
+    "write_basic_config": "launch.basic",
 }
 
 __getattr__, __dir__, __all__ = attach(__name__, _HOMES)
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
     )
     from ..files import (
         save as save,
+    )
+    from ..launch.basic import (
+        write_basic_config as write_basic_config,
     )
     from ..models import (
         extract_model_from_parallel as extract_model_from_parallel,
