@@ -1,19 +1,26 @@
-"""The launch config: what is read, what wins, and one line for what is wrong."""
+"""Launch configs as files: what is read and written, and one line for what is wrong."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
-from accelerate_runtime.launch.config import ConfigError, LaunchConfig, LaunchPlan, read_config, resolve
+from accelerate_runtime.launch.config import ConfigError, LaunchConfig, merge
+from accelerate_runtime.launch.files import default_path, read_config, update_config, write_config
 
 FULL = """
 compute_environment: LOCAL_MACHINE
-debug: false
+debug: true
 distributed_type: MULTI_CPU
 downcast_bf16: 'no'
+dynamo_config:
+  dynamo_backend: INDUCTOR
+  use_dynamic: true
 enable_cpu_affinity: false
+fsdp_config: {}
 machine_rank: 0
 main_training_function: main
 mixed_precision: bf16
@@ -22,6 +29,7 @@ num_processes: 2
 rdzv_backend: static
 same_network: true
 tpu_env: []
+tpu_name: a-tpu
 tpu_use_cluster: false
 tpu_use_sudo: false
 use_cpu: true
@@ -34,15 +42,11 @@ def config(tmp_path: Path, text: str) -> LaunchConfig:
     return read_config(path)
 
 
-def plan(given: LaunchConfig, devices: int = 0) -> LaunchPlan:
-    return resolve(given, lambda: devices)
-
-
 def test_a_file_as_accelerate_writes_it(tmp_path: Path) -> None:
-    got = plan(config(tmp_path, FULL))
-    assert (got.processes, got.machines, got.port) == (2, 1, 0)
-    assert got.environment["ACCELERATE_USE_CPU"] == "true"
-    assert got.environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    got = config(tmp_path, FULL)
+    assert (got.distributed_type, got.use_cpu, got.num_processes) == ("MULTI_CPU", True, 2)
+    assert (got.mixed_precision, got.debug, got.rdzv_backend) == ("bf16", True, "static")
+    assert (got.dynamo_backend, got.dynamo_use_dynamic, got.dynamo_mode) == ("inductor", True, None)
 
 
 def test_json_is_yaml_too(tmp_path: Path) -> None:
@@ -50,44 +54,19 @@ def test_json_is_yaml_too(tmp_path: Path) -> None:
 
 
 def test_a_bare_no_means_no(tmp_path: Path) -> None:
-    got = config(tmp_path, "distributed_type: NO\nmixed_precision: no\n")
-    assert (got.distributed_type, got.mixed_precision) == ("NO", "no")
+    got = config(tmp_path, "distributed_type: NO\nmixed_precision: no\ndynamo_backend: NO\n")
+    assert (got.distributed_type, got.mixed_precision, got.dynamo_backend) == ("NO", "no", "no")
 
 
-def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
-    file = config(tmp_path, FULL)
-    got = plan(LaunchConfig(num_processes=3, mixed_precision="no").over(file))
-    assert got.processes == 3
-    assert got.environment["ACCELERATE_MIXED_PRECISION"] == "no"
-    assert "ACCELERATE_MIXED_PRECISION" not in plan(LaunchConfig()).environment
+def test_old_keys_are_understood(tmp_path: Path) -> None:
+    got = config(tmp_path, "distributed_type: NO\nfp16: true\ndynamo_backend: INDUCTOR\n")
+    assert (got.mixed_precision, got.dynamo_backend) == ("fp16", "inductor")
 
 
-def test_processes_follow_the_devices_unless_said() -> None:
-    assert plan(LaunchConfig(), devices=4).processes == 4
-    assert plan(LaunchConfig(), devices=0).processes == 1
-    assert plan(LaunchConfig(use_cpu=True), devices=4).processes == 1
-    assert plan(LaunchConfig(num_processes=2, use_cpu=True), devices=4).processes == 2
-    chosen = plan(LaunchConfig(gpu_ids="0,2"), devices=4)
-    assert chosen.processes == 2
-    assert chosen.environment["CUDA_VISIBLE_DEVICES"] == "0,2"
-
-
-def test_machines_share_the_processes() -> None:
-    got = plan(
-        LaunchConfig(
-            num_processes=4, num_machines=2, machine_rank=1, main_process_ip="10.0.0.1", main_process_port=29500
-        )
-    )
-    assert got == LaunchPlan(2, 2, 1, "10.0.0.1", 29500, got.environment)
-
-
-def test_threads_are_shared_unless_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert "OMP_NUM_THREADS" in plan(LaunchConfig(num_processes=2)).environment
-    assert "OMP_NUM_THREADS" not in plan(LaunchConfig(num_processes=1)).environment
-    assert plan(LaunchConfig(num_cpu_threads_per_process=3)).environment["OMP_NUM_THREADS"] == "3"
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert "OMP_NUM_THREADS" not in plan(LaunchConfig(num_processes=2)).environment
+def test_an_engines_section_waits_for_its_engine_to_be_refused(tmp_path: Path) -> None:
+    """`--multi_gpu` may overrule the engine, and then its section says nothing."""
+    got = config(tmp_path, "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n")
+    assert got.distributed_type == "FSDP"
 
 
 @pytest.mark.parametrize(
@@ -95,13 +74,17 @@ def test_threads_are_shared_unless_said(monkeypatch: pytest.MonkeyPatch) -> None
     [
         ("distributed_type: NO\nnum_proceses: 2\n", "unknown key num_proceses"),
         ("a: 1\nb: 2\n", "unknown keys a, b"),
+        ("dynamo_config: {fast: true}\n", "dynamo_config: unknown key dynamo_fast"),
+        ("dynamo_config: 3\n", "dynamo_config is 3; it must be keys and values"),
+        ("dynamo_config: {backend: fast}\n", "dynamo_backend is 'fast'; allowed are no, eager"),
         ("num_processes: 0\n", "num_processes is 0; it must be a whole number, 1 or more"),
         ("num_processes: two\n", "num_processes is 'two'"),
+        ("num_processes: true\n", "num_processes is True"),
         ("mixed_precision: fp9\n", "mixed_precision is 'fp9'; allowed are no, fp16, bf16"),
-        ("mixed_precision: fp8\n", "'fp8' is not supported in this version"),
         ("distributed_type: MULTI\n", "distributed_type is 'MULTI'; allowed are NO, MULTI_CPU"),
-        ("distributed_type: FSDP\n", "FSDP is not supported in this version"),
-        ("fsdp_config: {fsdp_version: 2}\n", "fsdp_config: .* is not supported in this version"),
+        ("distributed_type: MULTI_GPU\nfsdp_config: {a: 2}\n", "fsdp_config: .* is not supported in this version"),
+        ("mpirun_config: {mpirun_hostfile: h}\n", "mpirun_config: .* is not supported in this version"),
+        ("compute_environment: AMAZON_SAGEMAKER\nprofile: p\n", "AMAZON_SAGEMAKER is not supported in this version"),
         ("use_cpu: 3\n", "use_cpu is 3; it must be true or false"),
         ("- a\n", "expected keys and values, found list"),
         ("", "expected keys and values, found NoneType"),
@@ -123,14 +106,57 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_config(tmp_path / "binary")
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (LaunchConfig(num_processes=3, num_machines=2), "2 machines cannot share evenly"),
-        (LaunchConfig(num_processes=2, num_machines=2), "say where they meet"),
-        (LaunchConfig(machine_rank=1), "ranks count from 0"),
-    ],
-)
-def test_parts_that_do_not_fit(given: LaunchConfig, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        plan(given)
+@pytest.mark.parametrize("name", ["a.yaml", "a.json", "new/folder/a.yml"])
+def test_what_is_written_is_read_again(tmp_path: Path, name: str) -> None:
+    said = LaunchConfig(
+        distributed_type="MULTI_GPU",
+        use_cpu=False,
+        num_processes=4,
+        gpu_ids="0,1,2,3",
+        mixed_precision="no",
+        dynamo_backend="inductor",
+        dynamo_use_fullgraph=True,
+    )
+    write_config(tmp_path / name, said)
+    got = read_config(tmp_path / name)
+    assert merge(said, got).config == merge(got, said).config  # they say nothing different
+    assert (got.num_machines, got.machine_rank, got.debug) == (1, 0, False)
+    if name.endswith("json"):
+        json.loads((tmp_path / name).read_text())
+    assert [path.name for path in (tmp_path / name).parent.iterdir() if "tmp" in path.name] == []
+
+
+def test_a_written_file_can_be_read_by_accelerate(tmp_path: Path) -> None:
+    config_args = pytest.importorskip("accelerate.commands.config.config_args")
+    write_config(
+        tmp_path / "a.yaml", LaunchConfig(distributed_type="MULTI_GPU", num_processes=2, dynamo_backend="eager")
+    )
+    got = config_args.load_config_from_file(str(tmp_path / "a.yaml"))
+    assert (got.distributed_type, got.num_processes) == ("MULTI_GPU", 2)
+    assert got.dynamo_config == {"dynamo_backend": "EAGER"}
+
+
+def test_updating_converts_old_keys_and_keeps_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_text(
+        "distributed_type: FSDP\nfp16: true\ndynamo_backend: INDUCTOR\nnum_processes: 8\n"
+        "fsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n"
+    )
+    update_config(path)
+    new = yaml.safe_load(path.read_text())
+    assert (new["distributed_type"], new["num_processes"], new["mixed_precision"]) == ("FSDP", 8, "fp16")
+    assert new["dynamo_config"] == {"dynamo_backend": "INDUCTOR"}
+    assert new["fsdp_config"] == {"fsdp_sharding_strategy": "FULL_SHARD"}
+    assert (new["debug"], new["num_machines"]) == (False, 1)
+    assert not {"fp16", "dynamo_backend"} & set(new)
+
+
+def test_the_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    assert default_path() == tmp_path / "accelerate" / "default_config.yaml"
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate" / "default_config.json").write_text("{}")
+    assert default_path() == tmp_path / "accelerate" / "default_config.json"
+    monkeypatch.delenv("HF_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert default_path() == tmp_path / "cache" / "huggingface" / "accelerate" / "default_config.yaml"

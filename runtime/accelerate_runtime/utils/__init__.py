@@ -35,6 +35,7 @@ _HOMES = {
     "synchronize_rng_states": "random",
     "tqdm": "progress",
     "wait_for_everyone": "collectives",
+    "write_basic_config": "launch.basic",
 }
 
 __getattr__, __dir__, __all__ = attach(__name__, _HOMES)
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
     )
     from ..files import (
         save as save,
+    )
+    from ..launch.basic import (
+        write_basic_config as write_basic_config,
     )
     from ..models import (
         extract_model_from_parallel as extract_model_from_parallel,

@@ -1,0 +1,205 @@
+"""What a launch comes to: every value decided, and whether the parts fit. No torch here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from .config import ENGINES, ConfigError, LaunchConfig, Settings, split_gpus
+
+WAIT_FOR_MACHINES = 900.0
+"""Seconds that machines wait for one another, unless --rdzv_conf timeout=… says otherwise."""
+_ON_GPUS = ("MULTI_GPU", "MULTI_XPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON")
+_VISIBLE = {
+    "MULTI_XPU": "ZE_AFFINITY_MASK",
+    "MULTI_NPU": "ASCEND_RT_VISIBLE_DEVICES",
+    "MULTI_MLU": "MLU_VISIBLE_DEVICES",
+    "MULTI_SDAA": "SDAA_VISIBLE_DEVICES",
+    "MULTI_MUSA": "MUSA_VISIBLE_DEVICES",
+    "MULTI_HPU": "HABANA_VISIBLE_MODULES",
+    "MULTI_NEURON": "NEURON_RT_VISIBLE_CORES",
+}
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """A launch with every value decided."""
+
+    processes: int
+    """On this machine."""
+    machines: int = 1
+    machine_rank: int = 0
+    address: str | None = None
+    """Where the machines meet; None on one machine."""
+    port: int = 0
+    """0 is any free one."""
+    rendezvous: str = "static"
+    """How several machines find one another."""
+    rendezvous_options: dict[str, Any] = field(default_factory=dict)
+    max_restarts: int = 0
+    monitor_interval: float = 0.1
+    """Seconds."""
+    role: str = "default"
+    tee: str = "0"
+    log_dir: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    """What the script's processes get beside our own environment."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def watched(self) -> bool:
+        """Whether we stay, to watch, restart or log the processes; else the script's only process takes our place."""
+        return self.processes * self.machines > 1 or bool(self.max_restarts) or self.logged
+
+    @property
+    def logged(self) -> bool:
+        """Whether the processes' output also goes to files."""
+        return self.log_dir is not None or self.tee != "0"
+
+
+def resolve(settings: Settings, count_devices: Callable[[], int]) -> LaunchPlan:
+    """Decide what is open, and check that the parts fit.
+
+    Args:
+        count_devices: called where something depends on the devices here.
+
+    Raises:
+        ConfigError: they do not fit, or ask for what this version does not do.
+    """
+    config = settings.config
+    cpu = bool(config.use_cpu) or config.distributed_type == "MULTI_CPU"
+    _refuse_engines(settings)
+    machines, rank = config.num_machines or 1, config.machine_rank or 0
+    if rank >= machines:
+        raise ConfigError(f"machine_rank is {rank}, but num_machines is {machines}: ranks count from 0")
+    total = config.num_processes
+    if total == -1:
+        raise ConfigError(f"{settings.origins['num_processes']} is -1: say how many with --num_processes")
+    if total is None:
+        local = 1 if cpu or config.distributed_type == "NO" else _devices_wanted(config.gpu_ids, count_devices)
+        total = local * machines
+    if total % machines:
+        raise ConfigError(f"num_processes is {total}, which {machines} machines cannot share evenly")
+    if machines > 1 and not (config.main_process_ip and config.main_process_port):
+        raise ConfigError(f"num_machines is {machines}: say where they meet with main_process_ip and main_process_port")
+    local = total // machines
+    if config.gpu_ids not in (None, "all") and not cpu and local > len(split_gpus(config.gpu_ids or "")):
+        raise ConfigError(f"gpu_ids {config.gpu_ids} are too few for {local} processes on this machine")
+    return LaunchPlan(
+        local,
+        machines,
+        rank,
+        config.main_process_ip if machines > 1 else None,
+        config.main_process_port or 0,
+        config.rdzv_backend or "static",
+        {"timeout": WAIT_FOR_MACHINES} | _numbers(config.rdzv_conf or {}),
+        config.max_restarts or 0,
+        config.monitor_interval or 0.1,
+        config.role or "default",
+        config.tee or "0",
+        config.log_dir,
+        _environment(config, cpu, local),
+        _warnings(config, cpu, count_devices),
+    )
+
+
+def describe(settings: Settings, plan: LaunchPlan) -> list[tuple[str, str, str]]:
+    """Name, value and origin of everything that was said or that has a default."""
+    cpu = "ACCELERATE_USE_CPU" in plan.environment
+    defaults = {
+        "distributed_type": "NO" if plan.processes * plan.machines == 1 else "MULTI_CPU" if cpu else "by the devices",
+        "use_cpu": "by the devices",
+        "mixed_precision": os.environ.get("ACCELERATE_MIXED_PRECISION", "no"),
+        "num_processes": str(plan.processes * plan.machines),
+        "num_machines": "1",
+        "main_process_port": "a free one" if plan.watched else None,
+        "gpu_ids": "all",
+        "num_cpu_threads_per_process": plan.environment.get("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS")),
+        "max_restarts": "0" if plan.watched else None,
+    }
+    lines = []
+    for name in (one.name for one in fields(LaunchConfig)):
+        said = getattr(settings.config, name)
+        if said is not None:
+            lines.append((name, str(said), settings.origins[name]))
+        elif defaults.get(name) is not None:
+            lines.append((name, str(defaults[name]), "default"))
+    return lines
+
+
+def _refuse_engines(settings: Settings) -> None:
+    kind = settings.config.distributed_type
+    if kind in ENGINES:
+        raise ConfigError(
+            f"{settings.origins['distributed_type']}: {kind} is not supported in this version, which trains on one "
+            "process or with DistributedDataParallel: use MULTI_GPU, MULTI_CPU or NO, or pass --multi_gpu"
+        )
+
+
+def _devices_wanted(gpu_ids: str | None, count_devices: Callable[[], int]) -> int:
+    if gpu_ids is not None and gpu_ids != "all":
+        return len(split_gpus(gpu_ids))
+    return max(1, count_devices())
+
+
+def _numbers(options: dict[str, str]) -> dict[str, Any]:
+    """Rendezvous options with seconds as numbers."""
+    timeout = options.get("timeout")
+    if timeout is None:
+        return dict(options)
+    try:
+        seconds = float(timeout)
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise ConfigError(f"rdzv_conf: timeout is {timeout!r}; it must be seconds, more than 0")
+    return options | {"timeout": seconds}
+
+
+def _environment(config: LaunchConfig, cpu: bool, local: int) -> dict[str, str]:
+    environment: dict[str, str] = {}
+    if cpu:
+        environment["ACCELERATE_USE_CPU"] = "true"
+    for name, variable in (
+        ("mixed_precision", "ACCELERATE_MIXED_PRECISION"),
+        ("gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"),
+        ("num_cpu_threads_per_process", "OMP_NUM_THREADS"),
+    ):
+        if getattr(config, name) is not None:
+            environment[variable] = str(getattr(config, name))
+    for name, variable in (("debug", "ACCELERATE_DEBUG_MODE"), ("enable_cpu_affinity", "ACCELERATE_CPU_AFFINITY")):
+        if getattr(config, name):
+            environment[variable] = "true"
+    if config.gpu_ids is not None and config.gpu_ids != "all" and not cpu:
+        environment[_VISIBLE.get(config.distributed_type or "", "CUDA_VISIBLE_DEVICES")] = config.gpu_ids
+    if local > 1 and "OMP_NUM_THREADS" not in environment and "OMP_NUM_THREADS" not in os.environ:
+        environment["OMP_NUM_THREADS"] = str(max(1, _cores() // local))
+    return environment | _dynamo_environment(config)
+
+
+def _dynamo_environment(config: LaunchConfig) -> dict[str, str]:
+    if config.dynamo_backend is None or config.dynamo_backend == "no":
+        asked = [name for name in vars(config) if name.startswith("dynamo_") and getattr(config, name)]
+        if asked and config.dynamo_backend is None:
+            raise ConfigError(f"{asked[0]} has no effect without a dynamo_backend; pass --dynamo_backend inductor")
+        return {} if config.dynamo_backend is None else {"ACCELERATE_DYNAMO_BACKEND": "NO"}
+    environment = {"ACCELERATE_DYNAMO_BACKEND": config.dynamo_backend.upper()}
+    if config.dynamo_mode is not None:
+        environment["ACCELERATE_DYNAMO_MODE"] = config.dynamo_mode
+    for name in ("dynamo_use_fullgraph", "dynamo_use_dynamic", "dynamo_use_regional_compilation"):
+        if getattr(config, name):
+            environment[f"ACCELERATE_{name.upper()}"] = "true"
+    return environment
+
+
+def _warnings(config: LaunchConfig, cpu: bool, count_devices: Callable[[], int]) -> tuple[str, ...]:
+    wanted = config.distributed_type in _ON_GPUS or config.gpu_ids not in (None, "all")
+    if cpu or not wanted or os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes") or count_devices():
+        return ()
+    return ("GPUs were asked for, but torch finds none here: this will run on the CPU",)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
