@@ -7,10 +7,19 @@ from typing import NoReturn
 import torch
 
 from ..accumulation import GradientState
-from ..plugins import DataLoaderConfiguration, ProjectConfiguration, check_steps
+from ..plugins import (
+    AutocastKwargs,
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    GradScalerKwargs,
+    InitProcessGroupKwargs,
+    KwargsHandler,
+    ProjectConfiguration,
+    check_steps,
+)
 from ..precision import Precision
 from ..preparation import Prepared
-from ..state import ProcessControl
+from ..state import AcceleratorState, ProcessControl
 from ..strategies import Strategy
 
 
@@ -20,6 +29,9 @@ class Settings(ProcessControl):
     gradient_state: GradientState
     dataloader_config: DataLoaderConfiguration
     project_configuration: ProjectConfiguration
+    device_placement: bool
+    state: AcceleratorState
+    _handlers: dict[type[KwargsHandler], KwargsHandler]
     _precision: Precision
     _prepared: Prepared
     _strategy: Strategy
@@ -80,6 +92,14 @@ class Settings(ProcessControl):
         self.dataloader_config.even_batches = value
 
     @property
+    def use_seedable_sampler(self) -> bool:
+        return self.dataloader_config.use_seedable_sampler
+
+    @property
+    def use_stateful_dataloader(self) -> bool:
+        return self.dataloader_config.use_stateful_dataloader
+
+    @property
     def dispatch_batches(self) -> bool | None:
         return self.dataloader_config.dispatch_batches
 
@@ -94,6 +114,29 @@ class Settings(ProcessControl):
     @property
     def logging_dir(self) -> str | None:
         return self.project_configuration.logging_dir
+
+    @property
+    def save_iteration(self) -> int:
+        """The number of the next state that `save_state` names itself."""
+        return self.project_configuration.iteration
+
+    # The handlers of `kwargs_handlers`, None where there is none
+
+    @property
+    def ddp_handler(self) -> DistributedDataParallelKwargs | None:
+        return self._handlers.get(DistributedDataParallelKwargs)  # type: ignore[return-value]
+
+    @property
+    def scaler_handler(self) -> GradScalerKwargs | None:
+        return self._handlers.get(GradScalerKwargs)  # type: ignore[return-value]
+
+    @property
+    def init_handler(self) -> InitProcessGroupKwargs | None:
+        return self._handlers.get(InitProcessGroupKwargs)  # type: ignore[return-value]
+
+    @property
+    def autocast_handler(self) -> AutocastKwargs | None:
+        return self._handlers.get(AutocastKwargs)  # type: ignore[return-value]
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _LATER:
@@ -123,8 +166,7 @@ _LATER = frozenset(
         "join_uneven_inputs",
         "trigger_sync_in_backward",
         "profile",
-        "maybe_context_parallel",
-        "verify_device_map",
         "lomo_backward",
+        "deepspeed_ulysses_dl_adapter",
     ]
 )
