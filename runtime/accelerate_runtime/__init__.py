@@ -29,9 +29,14 @@ _HOMES = {
     "GradScalerKwargs": "plugins",
     "GradientAccumulationPlugin": "plugins",
     "InitProcessGroupKwargs": "plugins",
+    "ParallelismConfig": "plugins",
     "PartialState": "state",
     "ProfileKwargs": "plugins",
     "ProjectConfiguration": "plugins",
+    "debug_launcher": "launch.functions",
+    "find_executable_batch_size": "memory",
+    "is_rich_available": "availability",
+    "notebook_launcher": "launch.functions",
     "skip_first_batches": "data",
     "synchronize_rng_states": "random",
 }
@@ -40,8 +45,22 @@ __getattr__, __dir__, _names = attach(__name__, _HOMES)
 __all__ = [*_names, "__version__"]
 
 if TYPE_CHECKING:
-    from .accelerator import Accelerator as Accelerator
-    from .data import skip_first_batches as skip_first_batches
+    from .accelerator import (
+        Accelerator as Accelerator,
+    )
+    from .availability import (
+        is_rich_available as is_rich_available,
+    )
+    from .data import (
+        skip_first_batches as skip_first_batches,
+    )
+    from .launch.functions import (
+        debug_launcher as debug_launcher,
+        notebook_launcher as notebook_launcher,
+    )
+    from .memory import (
+        find_executable_batch_size as find_executable_batch_size,
+    )
     from .plugins import (
         AutocastKwargs as AutocastKwargs,
         DataLoaderConfiguration as DataLoaderConfiguration,
@@ -49,9 +68,16 @@ if TYPE_CHECKING:
         GradientAccumulationPlugin as GradientAccumulationPlugin,
         GradScalerKwargs as GradScalerKwargs,
         InitProcessGroupKwargs as InitProcessGroupKwargs,
+        ParallelismConfig as ParallelismConfig,
         ProfileKwargs as ProfileKwargs,
         ProjectConfiguration as ProjectConfiguration,
     )
-    from .random import synchronize_rng_states as synchronize_rng_states
-    from .state import PartialState as PartialState
-    from .topology import DistributedType as DistributedType
+    from .random import (
+        synchronize_rng_states as synchronize_rng_states,
+    )
+    from .state import (
+        PartialState as PartialState,
+    )
+    from .topology import (
+        DistributedType as DistributedType,
+    )

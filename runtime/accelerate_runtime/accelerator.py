@@ -13,21 +13,29 @@ from torch import nn
 from . import arguments, strategies, topology
 from .accumulation import GradientState
 from .checkpointing.hooks import Hooks
+from .compilation import compile_model
 from .data import DataLoaderShard, prepare_loader
+from .environment import parse_flag_from_env
 from .facade.gathering import Gathering
+from .facade.parallelism import Parallelism, build_mesh
 from .facade.profiling import Profiling
 from .facade.saving import Saving
 from .facade.tracking import Tracking
 from .facade.training import Training
+from .memory import release_memory
+from .models import has_device_map
 from .optimizer import AcceleratedOptimizer, move_state
 from .plugins import (
     AutocastKwargs,
     DataLoaderConfiguration,
+    DynamoBackend,
     GradientAccumulationPlugin,
     GradScalerKwargs,
     InitProcessGroupKwargs,
+    ParallelismConfig,
     ProfileKwargs,
     ProjectConfiguration,
+    TorchDynamoPlugin,
 )
 from .precision import Precision
 from .preparation import LOADER, MODEL, OPTIMIZER, ORDER, SCHEDULER, Prepared, kind_of
@@ -35,7 +43,7 @@ from .scheduler import AcceleratedScheduler
 from .state import AcceleratorState
 
 
-class Accelerator(Training, Gathering, Saving, Tracking, Profiling):
+class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism):
     """Trains on whatever the launcher started: `prepare` the objects, and call `backward` instead of `loss.backward`.
 
     Args:
@@ -54,6 +62,9 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling):
         step_scheduler_with_optimizer: prepared schedulers step with their optimizer; see AcceleratedScheduler.
         kwargs_handlers: at most one object of each of AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs,
             InitProcessGroupKwargs and ProfileKwargs.
+        dynamo_backend, dynamo_plugin: have prepared models compiled by `torch.compile`; see TorchDynamoPlugin. Pass
+            one of the two; without either, the environment says.
+        parallelism_config: how the processes are spread; this version knows `dp_replicate_size`.
         even_batches: see DataLoaderConfiguration.
 
     Raises:
@@ -81,10 +92,10 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling):
         gradient_accumulation_plugin: GradientAccumulationPlugin | None = None,
         step_scheduler_with_optimizer: bool = True,
         kwargs_handlers: Iterable[Any] | None = None,
-        dynamo_backend: Any = None,
-        dynamo_plugin: Any = None,
+        dynamo_backend: DynamoBackend | str | None = None,
+        dynamo_plugin: TorchDynamoPlugin | None = None,
         deepspeed_plugins: Any = None,
-        parallelism_config: Any = None,
+        parallelism_config: ParallelismConfig | None = None,
         *,
         even_batches: bool | None = None,
     ) -> None:
@@ -95,14 +106,13 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling):
                 "fsdp_plugin": fsdp_plugin,
                 "torch_tp_plugin": torch_tp_plugin,
                 "megatron_lm_plugin": megatron_lm_plugin,
-                "dynamo_backend": None if str(dynamo_backend).lower() == "no" else dynamo_backend,
-                "dynamo_plugin": dynamo_plugin,
-                "parallelism_config": parallelism_config,
             }
         )
         arguments.refuse_unsupported_environment()
         mode = arguments.read_mixed_precision(mixed_precision)
         handlers = arguments.read_handlers(kwargs_handlers)
+        dynamo = arguments.read_dynamo(dynamo_backend, dynamo_plugin)
+        parallelism = arguments.read_parallelism(parallelism_config)
         accumulation = arguments.read_accumulation(gradient_accumulation_steps, gradient_accumulation_plugin)
         self.dataloader_config = arguments.read_loader_config(
             dataloader_config, split_batches=split_batches, even_batches=even_batches
@@ -126,8 +136,15 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling):
         self._saver = None
         self._registered: list[Any] = []
         self._save_hooks, self._load_hooks = Hooks(), Hooks()
+        self._handlers = handlers
         self.gradient_state = GradientState(accumulation)
-        self.state = AcceleratorState(mode)
+        self.state = AcceleratorState.of_accelerator(
+            self._place,
+            mixed_precision=mode,
+            dynamo_plugin=dynamo,
+            parallelism_config=parallelism,
+            device_mesh=build_mesh(parallelism, self._place),
+        )
 
     # Preparing
 
@@ -169,7 +186,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling):
     def prepare_model(
         self, model: nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
     ) -> nn.Module:
-        """A model on its device, under autocast if precision is mixed, wrapped by the strategy.
+        """A model on its device, under autocast if precision is mixed, compiled if asked for, wrapped by the strategy.
 
         Args:
             evaluation_mode: it will not be trained, so it is not wrapped.
@@ -178,11 +195,19 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling):
         known: nn.Module | None = self._prepared.find(model)
         if known is not None:
             return known
-        if self.device_placement if device_placement is None else device_placement:
+        dynamo = self.state.dynamo_plugin
+        mapped = has_device_map(model)
+        if mapped and self.use_distributed and not parse_flag_from_env("ACCELERATE_BYPASS_DEVICE_MAP"):
+            raise ValueError(
+                "prepare_model() was given a model that its library has spread over several devices (device_map), "
+                "which several processes cannot train: load it without device_map, or start one process."
+            )
+        if not mapped and (self.device_placement if device_placement is None else device_placement):
             model.to(self.device)
             for optimizer in self._prepared.optimizers:
                 move_state(optimizer.optimizer)
         self._precision.wrap_forward(model)
+        compile_model(model, dynamo)
         wrapped = self._strategy.wrap(model, evaluation_mode)
         self._prepared.remember(model, wrapped, self._prepared.models)
         return wrapped
@@ -253,9 +278,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling):
         self._prepared.clear()
         self.gradient_state.passes.clear()
         self.gradient_state.step = 0
-        if self.device.type != "cpu":
-            torch.accelerator.empty_cache()
-        return [None] * len(objects)
+        return release_memory(*objects)
 
     clear = free_memory
 

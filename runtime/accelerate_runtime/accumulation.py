@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .plugins import GradientAccumulationPlugin
 
@@ -11,13 +11,25 @@ if TYPE_CHECKING:
 
 
 class GradientState:
-    """Shared by an Accelerator and what it prepared.
+    """Shared by an Accelerator and what it prepared. `GradientState()` shows the one of the latest Accelerator.
 
     `passes` lists the loaders being iterated; the last one gave the latest batch. A pass removes itself however it ends
     (also by `break`), so that one loader's end never disturbs another's.
     """
 
-    def __init__(self, plugin: GradientAccumulationPlugin | None = None) -> None:
+    _shared_state: ClassVar[dict[str, Any]] = {}
+    """The attributes of the latest Accelerator's, which `GradientState()` shows."""
+
+    def __init__(self, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> None:
+        plugin, latest = gradient_accumulation_plugin, GradientState._shared_state
+        if latest and (plugin is None or not latest["claimed"]):
+            self.__dict__ = latest
+            if plugin is not None:
+                self.plugin, self.claimed = plugin, True
+            return
+        GradientState._shared_state = self.__dict__
+        self.claimed = plugin is not None
+        """Whether it is an Accelerator's; one that a script made before is taken over by its first."""
         self.plugin = plugin if plugin is not None else GradientAccumulationPlugin()
         self.sync_gradients = True
         self.passes: list[Pass] = []
@@ -97,6 +109,21 @@ class GradientState:
         """Go back to where `state_dict` was taken."""
         self.step, self.sync_gradients = state["step"], state["sync_gradients"]
         self.backwards, self.managed = state["backwards"], state["managed"]
+
+    @property
+    def is_xla_gradients_synced(self) -> bool:
+        """False: this version has no XLA."""
+        return False
+
+    @property
+    def initialized(self) -> bool:
+        """Whether there is one."""
+        return bool(GradientState._shared_state)
+
+    @staticmethod
+    def _reset_state() -> None:
+        """Forget which is the latest (for tests). Accelerators that exist keep theirs."""
+        GradientState._shared_state = {}
 
     def __repr__(self) -> str:
         return (

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .environment import parse_flag_from_env
 from .plugins import (
     AutocastKwargs,
     DataLoaderConfiguration,
@@ -16,8 +17,11 @@ from .plugins import (
     GradScalerKwargs,
     InitProcessGroupKwargs,
     KwargsHandler,
+    ParallelismConfig,
     ProfileKwargs,
     ProjectConfiguration,
+    RNGType,
+    TorchDynamoPlugin,
     check_steps,
 )
 from .precision import check_mode
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 
 Handlers = dict[type[KwargsHandler], KwargsHandler]
 _HANDLERS = (AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs, ProfileKwargs)
-_RNG_TYPES = ("torch", "cuda", "xpu", "mps", "generator")
 
 
 def refuse_unsupported(given: dict[str, Any]) -> None:
@@ -42,8 +45,8 @@ def refuse_unsupported(given: dict[str, Any]) -> None:
 
 def refuse_unsupported_environment() -> None:
     """Raise NotImplementedError where the launcher asked for an engine that this version does not have."""
-    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
-        if os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() in ("1", "true", "yes"):
+    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
+        if parse_flag_from_env(f"ACCELERATE_USE_{name}"):
             raise NotImplementedError(
                 f"ACCELERATE_USE_{name} is set, but {name} is not supported in this version of accelerate_runtime."
             )
@@ -130,9 +133,41 @@ def read_rng_types(given: Iterable[Any] | None) -> tuple[str, ...]:
     """The random states to share at each pass."""
     kinds = tuple(str(getattr(kind, "value", kind)) for kind in (given if given is not None else ("generator",)))
     for kind in kinds:
-        if kind not in _RNG_TYPES:
-            raise ValueError(f"rng_types: {kind!r} is not one of {', '.join(_RNG_TYPES)}")
+        if kind not in RNGType:
+            raise ValueError(f"rng_types: {kind!r} is not one of {', '.join(RNGType.list())}")
     return kinds
+
+
+def read_dynamo(backend: Any, plugin: TorchDynamoPlugin | None) -> TorchDynamoPlugin:
+    """How models are compiled: the plugin, or a backend, or what ACCELERATE_DYNAMO_BACKEND and its kind say."""
+    if plugin is None:
+        return TorchDynamoPlugin(backend=backend)
+    if backend is not None:
+        raise ValueError(f"pass dynamo_backend={_short(backend)} or dynamo_plugin, not both")
+    if not isinstance(plugin, TorchDynamoPlugin):
+        raise TypeError(f"dynamo_plugin={_short(plugin)}: pass a TorchDynamoPlugin")
+    return plugin
+
+
+def read_parallelism(given: ParallelismConfig | None) -> ParallelismConfig | None:
+    """How processes are spread over kinds of parallelism: the argument, or what the launcher's environment says.
+
+    Raises:
+        NotImplementedError: it asks for more than copies of the model.
+    """
+    if given is None:
+        if not parse_flag_from_env("ACCELERATE_USE_PARALLELISM_CONFIG"):
+            return None
+        given = ParallelismConfig()
+    if not isinstance(given, ParallelismConfig):
+        raise TypeError(f"parallelism_config={_short(given)}: pass a ParallelismConfig")
+    for kind in given.active_mesh_dims:
+        if kind != "dp_replicate":
+            raise NotImplementedError(
+                f"parallelism_config: {kind}_size={getattr(given, kind + '_size')} is not supported in this version of "
+                "accelerate_runtime, which knows dp_replicate_size only; leave it at 1."
+            )
+    return given
 
 
 def _short(value: Any) -> str:

@@ -25,6 +25,6 @@ def tqdm(*args: Any, main_process_only: bool = True, **kwargs: Any) -> Any:
     from tqdm.auto import tqdm as bar
 
     hidden = kwargs.pop("disable", False)
-    if main_process_only and not topology.on_main_process_so_far(local=True):
+    if main_process_only and topology.local_rank() != 0:
         hidden = True
     return bar(*args, disable=hidden, **kwargs)

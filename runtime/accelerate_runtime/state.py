@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 import torch
 
 from . import collectives, topology
-from .plugins import InitProcessGroupKwargs
+from .accumulation import GradientState as GradientState
+from .environment import parse_flag_from_env
+from .plugins import InitProcessGroupKwargs, ParallelismConfig, TorchDynamoPlugin
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -157,14 +159,17 @@ def split(inputs: Any, count: int, index: int, pad: bool = False) -> Any:
 
 
 class PartialState(ProcessControl):
-    """The processes, usable without an Accelerator; every instance shows the same.
+    """The processes, usable without an Accelerator; every instance shows the same, and attributes set on one too.
 
     Args:
         cpu: stay on the CPU.
         kwargs: fields of InitProcessGroupKwargs, used where the process group is made.
     """
 
+    _shared_state: ClassVar[dict[str, Any]] = {}
+
     def __init__(self, cpu: bool = False, **kwargs: Any) -> None:
+        self.__dict__ = self._shared_state
         self._place = topology.connect(cpu, InitProcessGroupKwargs(**kwargs) if kwargs else None)
 
     @property
@@ -174,7 +179,8 @@ class PartialState(ProcessControl):
 
     @property
     def default_device(self) -> torch.device:
-        return self._place.device
+        """The device that a single process takes."""
+        return topology.default_device()
 
     @property
     def debug(self) -> bool:
@@ -182,7 +188,12 @@ class PartialState(ProcessControl):
 
     @property
     def initialized(self) -> bool:
-        return topology.is_connected()
+        return bool(self._shared_state)
+
+    @property
+    def fork_launched(self) -> bool:
+        """Whether `notebook_launcher` or `debug_launcher` started this process."""
+        return parse_flag_from_env("FORK_LAUNCHED")
 
     def set_device(self) -> None:
         """Nothing to do: the device was set when the state was made."""
@@ -193,7 +204,12 @@ class PartialState(ProcessControl):
 
     @staticmethod
     def _reset_state() -> None:
+        """Forget everything, so that the next one reads the environment again (for tests)."""
+        PartialState._shared_state.clear()
         topology.reset()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _missing(self, name)
 
     def __repr__(self) -> str:
         return (
@@ -204,11 +220,74 @@ class PartialState(ProcessControl):
 
 
 class AcceleratorState(PartialState):
-    """`PartialState`, and the precision that an Accelerator trains in."""
+    """The processes, and how an Accelerator trains. `AcceleratorState()` shows that of the latest Accelerator.
 
-    def __init__(self, mixed_precision: str = "no", cpu: bool = False, **kwargs: Any) -> None:
-        super().__init__(cpu, **kwargs)
-        self.mixed_precision = mixed_precision
+    Args:
+        mixed_precision, cpu: what the caller takes for granted; they must be as the Accelerator has them.
+
+    Raises:
+        ValueError: there is no Accelerator yet, or it trains otherwise.
+    """
+
+    _shared_state: ClassVar[dict[str, Any]] = {}
+
+    mixed_precision: str
+    dynamo_plugin: TorchDynamoPlugin
+    parallelism_config: ParallelismConfig | None
+    device_mesh: Any
+    deepspeed_plugin: None
+    fsdp_plugin: None
+    megatron_lm_plugin: None
+
+    def __init__(self, mixed_precision: str | None = None, cpu: bool = False) -> None:
+        latest = AcceleratorState._shared_state
+        if not latest:
+            raise ValueError(
+                "AcceleratorState() shows how an Accelerator trains, and there is none yet: create `Accelerator()` "
+                "first (PartialState() tells of the processes without one)."
+            )
+        self.__dict__ = latest
+        if mixed_precision is not None and mixed_precision != self.mixed_precision:
+            raise ValueError(f"mixed_precision={mixed_precision!r}, but the Accelerator's is {self.mixed_precision!r}")
+        if cpu and self.device.type != "cpu":
+            raise ValueError(f"cpu=True, but the Accelerator is on {self.device}")
+
+    @classmethod
+    def of_accelerator(cls, place: topology.Topology, **attributes: Any) -> AcceleratorState:
+        """The state of a new Accelerator, which becomes the latest."""
+        PartialState()
+        state = cls.__new__(cls)
+        AcceleratorState._shared_state = state.__dict__
+        state.__dict__.update(
+            _place=place, deepspeed_plugin=None, fsdp_plugin=None, megatron_lm_plugin=None, **attributes
+        )
+        return state
+
+    @property
+    def is_fsdp2(self) -> bool:
+        return False
+
+    @staticmethod
+    def _reset_state(reset_partial_state: bool = False) -> None:
+        """Forget the latest Accelerator's, which cannot prepare any more (for tests).
+
+        Args:
+            reset_partial_state: forget the processes too.
+        """
+        AcceleratorState._shared_state.clear()
+        if reset_partial_state:
+            PartialState._reset_state()
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}Mixed precision type: {self.mixed_precision}\n"
+
+
+def _missing(state: PartialState, name: str) -> AttributeError:
+    """What to say of an attribute that is not there: perhaps the state was reset under the script."""
+    cls = type(state)
+    if not vars(state) and (name == "_place" or hasattr(cls, name) or name in AcceleratorState.__annotations__):
+        return AttributeError(
+            f"`{cls.__name__}` object has no attribute `{name.lstrip('_')}` any more. This happens if "
+            f"`{cls.__name__}._reset_state()` was called: create an Accelerator or PartialState again."
+        )
+    return AttributeError(f"{cls.__name__!r} object has no attribute {name!r}")

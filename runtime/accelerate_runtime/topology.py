@@ -13,7 +13,8 @@ from enum import Enum
 import torch
 import torch.distributed as dist
 
-from .plugins import InitProcessGroupKwargs, flag_from_env
+from .environment import get_int_from_env, parse_flag_from_env
+from .plugins import InitProcessGroupKwargs
 
 
 class DistributedType(str, Enum):
@@ -62,6 +63,11 @@ class Topology:
         return self.process_index == self.num_processes - 1
 
 
+# What launchers say of a process: torchrun and ours, Intel MPI, Open MPI, MVAPICH.
+_RANK = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
+_WORLD = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+_LOCAL_RANK = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK")
+
 _current: Topology | None = None
 _owns_group = False
 _before_shutdown: list[Callable[[], None]] = []
@@ -95,11 +101,19 @@ def is_connected() -> bool:
     return _current is not None
 
 
-def on_main_process_so_far(local: bool = False) -> bool:
-    """Whether this is the main process (with `local`, of its machine); before `connect`, as the environment says."""
-    if _current is not None:
-        return _current.is_local_main_process if local else _current.is_main_process
-    return _int_from_env("LOCAL_RANK" if local and "LOCAL_RANK" in os.environ else "RANK", 0) == 0
+def rank() -> int:
+    """This process's index: as set up, else as the launcher's environment says."""
+    return _current.process_index if _current is not None else _told()[0]
+
+
+def local_rank() -> int:
+    """This process's index on its machine: as set up, else as the launcher's environment says."""
+    return _current.local_process_index if _current is not None else get_int_from_env(_LOCAL_RANK, _told()[0])
+
+
+def world_size() -> int:
+    """The number of processes: as set up, else as the launcher's environment says."""
+    return _current.num_processes if _current is not None else _told()[1]
 
 
 def before_shutdown(action: Callable[[], None]) -> None:
@@ -128,27 +142,42 @@ def reset() -> None:
 
 
 def _discover(cpu: bool, init: InitProcessGroupKwargs | None) -> Topology:
-    if dist.is_available() and dist.is_initialized():
-        rank, world = dist.get_rank(), dist.get_world_size()
-    else:
-        rank, world = _int_from_env("RANK", 0), _int_from_env("WORLD_SIZE", 1)
-    local_rank = _int_from_env("LOCAL_RANK", rank)
-    device = _pick_device(cpu or flag_from_env("ACCELERATE_USE_CPU"), local_rank, world)
+    rank, world = _told()
+    local = get_int_from_env(_LOCAL_RANK, rank)
+    device = _pick_device(cpu or parse_flag_from_env("ACCELERATE_USE_CPU"), local, world)
+    if parse_flag_from_env("ACCELERATE_CPU_AFFINITY"):
+        from .affinity import set_numa_affinity
+
+        set_numa_affinity(local)
     if world == 1:
         return Topology(0, 0, 1, device, None, DistributedType.NO)
     backend = _join_group(device, init)
-    return Topology(rank, local_rank, world, device, backend, _spread_over(device))
+    return Topology(rank, local, world, device, backend, _spread_over(device))
 
 
-def _pick_device(cpu: bool, local_rank: int, world: int) -> torch.device:
+def _told() -> tuple[int, int]:
+    """Our rank and the number of processes, where no topology is set up."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return get_int_from_env(_RANK, 0), get_int_from_env(_WORLD, 1)
+
+
+def default_device(cpu: bool = False) -> torch.device:
+    """The device of a single process: the one that ACCELERATE_TORCH_DEVICE names, the accelerator, or the CPU."""
     named = os.environ.get("ACCELERATE_TORCH_DEVICE")
     if named:
         return torch.device(named)
     kind = None if cpu else torch.accelerator.current_accelerator(check_available=True)
-    if kind is None:
-        return torch.device("cpu")
-    if world == 1:
-        return torch.device(kind.type)
+    return torch.device("cpu" if kind is None else kind.type)
+
+
+def _pick_device(cpu: bool, local_rank: int, world: int) -> torch.device:
+    kind = default_device(cpu)
+    if kind.type == "cpu" or (world == 1 and kind.index is None):
+        return kind
+    if kind.index is not None:
+        torch.accelerator.set_device_index(kind.index)
+        return kind
     if kind.type == "mps":
         raise RuntimeError(
             f"{world} processes cannot share one Apple GPU: start one process, or pass --cpu (cpu=True) to spread over "
@@ -174,15 +203,16 @@ def _join_group(device: torch.device, init: InitProcessGroupKwargs | None) -> st
     asked = arguments.pop("backend", None)
     if asked is not None and not (device.type == "cpu" and asked == "nccl"):
         backend = asked
+    rank, world = _told()
     if arguments.get("init_method") is None:
-        missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+        missing = ([] if get_int_from_env(_RANK, -1) >= 0 else ["RANK"]) + missing
         if missing:
             raise RuntimeError(
-                f"WORLD_SIZE={os.environ.get('WORLD_SIZE')} asks for several processes, but {', '.join(missing)} "
-                "is not set: start the script with `accelerate-runtime launch` or `torchrun`."
+                f"WORLD_SIZE={world} asks for several processes, but {', '.join(missing)} is not set: start the script "
+                "with `accelerate-runtime launch` or `torchrun`."
             )
-    else:
-        arguments |= {"rank": _int_from_env("RANK", 0), "world_size": _int_from_env("WORLD_SIZE", 1)}
+    arguments |= {"rank": rank, "world_size": world}
     _import_holders()
     dist.init_process_group(backend, **arguments)
     if not _owns_group:
@@ -203,13 +233,3 @@ def _import_holders() -> None:
 def _spread_over(device: torch.device) -> DistributedType:
     name = "MULTI_GPU" if device.type == "cuda" else f"MULTI_{device.type.upper()}"
     return DistributedType(name) if name in DistributedType.__members__ else DistributedType.MULTI_GPU
-
-
-def _int_from_env(name: str, default: int) -> int:
-    text = os.environ.get(name, "")
-    if not text:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"environment variable {name}={text!r} is not a whole number") from None

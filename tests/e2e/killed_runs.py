@@ -3,8 +3,8 @@
 python killed_runs.py FOLDER PROCESSES KILLS SEED
 
 Prints one JSON object: the losses of a training that nobody disturbed, those of the disturbed one (each step's loss as
-every attempt that reached it saw it), and how often it was killed. Processes are forked from this one, which has imported
-torch but not used it: so they start in no time.
+every attempt that reached it saw it), and how often it was killed. Processes are forked from this one, which has
+imported torch but not used it: so they start in no time.
 """
 
 from __future__ import annotations

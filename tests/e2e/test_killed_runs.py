@@ -1,4 +1,4 @@
-"""SIGKILL at random moments, in a step, in a save, between files: what is resumed is the training that never stopped."""
+"""SIGKILL at random moments, in a step, in a save, between files: training resumes as if it had never stopped."""
 
 from __future__ import annotations
 

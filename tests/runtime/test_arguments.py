@@ -37,7 +37,7 @@ def test_defaults() -> None:
 @pytest.mark.parametrize(
     "name",
     ["fsdp_plugin", "deepspeed_plugin", "deepspeed_plugins", "megatron_lm_plugin", "torch_tp_plugin",
-     "dynamo_backend", "dynamo_plugin", "parallelism_config"],
+     ],
 )  # fmt: skip
 def test_what_is_not_there_yet_is_refused_by_name(name: str) -> None:
     with pytest.raises(NotImplementedError, match=f"{name}='x'.*not supported in this version"):

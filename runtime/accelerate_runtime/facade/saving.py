@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ..checkpointing.hooks import Hooks, LoadHook, SaveHook
 from ..data import skip_first_batches
-from ..precision import unwrap_forward
+from ..models import out_of_wrappers, unwrap
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -38,18 +38,11 @@ class Saving(Settings):
 
         Args:
             keep_fp32_wrapper: False also takes autocast off its forward, in place.
-            keep_torch_compile: False also takes a `torch.compile` wrapper off.
+            keep_torch_compile: False also takes a `torch.compile` wrapper of the script's own off (`prepare` compiles
+                without one).
         """
-        compiled = model if hasattr(model, "_orig_mod") else None
-        inner = self._strategy.unwrap(compiled._orig_mod if compiled is not None else model)  # type: ignore[arg-type]
-        if not keep_torch_compile and hasattr(inner, "_orig_mod"):
-            inner = inner._orig_mod  # type: ignore[assignment]
-        if not keep_fp32_wrapper:
-            unwrap_forward(inner)
-        if compiled is not None and keep_torch_compile:
-            compiled.__dict__["_modules"]["_orig_mod"] = inner
-            return compiled
-        return inner
+        engine = self._strategy.unwrap
+        return unwrap(model, lambda one: out_of_wrappers(engine(one)), keep_fp32_wrapper, keep_torch_compile)
 
     def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]:
         """The model's state dict, with the names it had before it was prepared. Call it on every process.

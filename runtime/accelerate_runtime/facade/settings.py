@@ -7,10 +7,19 @@ from typing import NoReturn
 import torch
 
 from ..accumulation import GradientState
-from ..plugins import DataLoaderConfiguration, ProjectConfiguration, check_steps
+from ..plugins import (
+    AutocastKwargs,
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    GradScalerKwargs,
+    InitProcessGroupKwargs,
+    KwargsHandler,
+    ProjectConfiguration,
+    check_steps,
+)
 from ..precision import Precision
 from ..preparation import Prepared
-from ..state import ProcessControl
+from ..state import AcceleratorState, ProcessControl
 from ..strategies import Strategy
 
 
@@ -20,6 +29,9 @@ class Settings(ProcessControl):
     gradient_state: GradientState
     dataloader_config: DataLoaderConfiguration
     project_configuration: ProjectConfiguration
+    device_placement: bool
+    state: AcceleratorState
+    _handlers: dict[type[KwargsHandler], KwargsHandler]
     _precision: Precision
     _prepared: Prepared
     _strategy: Strategy
@@ -103,6 +115,29 @@ class Settings(ProcessControl):
     def logging_dir(self) -> str | None:
         return self.project_configuration.logging_dir
 
+    @property
+    def save_iteration(self) -> int:
+        """The number of the next state that `save_state` names itself."""
+        return self.project_configuration.iteration
+
+    # The handlers of `kwargs_handlers`, None where there is none
+
+    @property
+    def ddp_handler(self) -> DistributedDataParallelKwargs | None:
+        return self._handlers.get(DistributedDataParallelKwargs)  # type: ignore[return-value]
+
+    @property
+    def scaler_handler(self) -> GradScalerKwargs | None:
+        return self._handlers.get(GradScalerKwargs)  # type: ignore[return-value]
+
+    @property
+    def init_handler(self) -> InitProcessGroupKwargs | None:
+        return self._handlers.get(InitProcessGroupKwargs)  # type: ignore[return-value]
+
+    @property
+    def autocast_handler(self) -> AutocastKwargs | None:
+        return self._handlers.get(AutocastKwargs)  # type: ignore[return-value]
+
     def __getattr__(self, name: str) -> NoReturn:
         if name in _LATER:
             raise NotSupported(f"Accelerator.{name} is not supported in this version of accelerate_runtime.")
@@ -119,8 +154,7 @@ _LATER = frozenset(
         "check_trigger",
         "join_uneven_inputs",
         "trigger_sync_in_backward",
-        "maybe_context_parallel",
-        "verify_device_map",
         "lomo_backward",
+        "deepspeed_ulysses_dl_adapter",
     ]
 )

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import MISSING, fields
 from typing import Any
 
-_TRUE, _FALSE = {"1", "true", "yes", "y", "on", "t"}, {"0", "false", "no", "n", "off", "f", ""}
+from ..environment import parse_flag_from_env as flag_from_env
 
-
-def flag_from_env(name: str, default: bool = False) -> bool:
-    """A yes/no environment variable.
-
-    Raises:
-        ValueError: it is set to something that is neither.
-    """
-    text = os.environ.get(name)
-    if text is None:
-        return default
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise ValueError(f"environment variable {name}={text!r} is neither true nor false")
+__all__ = ["KwargsHandler", "flag_from_env"]
 
 
 class KwargsHandler:

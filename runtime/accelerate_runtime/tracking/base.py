@@ -21,7 +21,7 @@ def on_main_process(method: Callable[P, R]) -> Callable[P, R | None]:
 
     @functools.wraps(method)
     def run(*args: P.args, **kwargs: P.kwargs) -> R | None:
-        if getattr(args[0], "main_process_only", False) and not topology.on_main_process_so_far():
+        if getattr(args[0], "main_process_only", False) and topology.rank() != 0:
             return None
         return method(*args, **kwargs)
 

@@ -1,0 +1,113 @@
+"""Where this process stands in what spreads the model: engines, and the device mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..models import has_device_map
+from ..plugins import ParallelismConfig
+from ..topology import DistributedType, Topology
+from .settings import Settings
+
+
+class Parallelism(Settings):
+    """The part of an Accelerator that tells how training is spread."""
+
+    @property
+    def multi_device(self) -> bool:
+        """Whether there are several processes, each with an accelerator of its own, under data parallelism."""
+        return self.use_distributed and self.distributed_type.startswith("MULTI_") and not self._on_cpu
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self.distributed_type == DistributedType.MULTI_CPU
+
+    @property
+    def parallelism_config(self) -> ParallelismConfig | None:
+        return self.state.parallelism_config
+
+    @property
+    def torch_device_mesh(self) -> Any:
+        """The mesh of `parallelism_config`, or None."""
+        return self.state.device_mesh
+
+    @property
+    def deepspeed_plugin(self) -> None:
+        """None: this version has no DeepSpeed."""
+        return self.state.deepspeed_plugin
+
+    @property
+    def is_fsdp2(self) -> bool:
+        return self.state.is_fsdp2
+
+    @property
+    def is_composable_parallelism_enabled(self) -> bool:
+        return self.is_fsdp2
+
+    @property
+    def should_save_model(self) -> bool:
+        """Whether this process is one that writes the model."""
+        return self.is_local_main_process
+
+    @property
+    def data_parallel_rank(self) -> int:
+        """Which of the model's copies this process has. Needs a `parallelism_config`, as the next ones do."""
+        return self._rank_in("dp_replicate")
+
+    @property
+    def data_parallel_shard_rank(self) -> int:
+        """Which shard of its copy this process has."""
+        return self._rank_in("dp_shard")
+
+    @property
+    def tensor_parallel_rank(self) -> int:
+        """Which part of each tensor this process has."""
+        return self._rank_in("tp")
+
+    @property
+    def context_parallel_rank(self) -> int:
+        """Which part of each sequence this process has."""
+        return self._rank_in("cp")
+
+    @property
+    def pipeline_parallel_rank(self) -> int:
+        """Which stage this process runs. There is no pipeline parallelism in this version."""
+        raise NotImplementedError("pipeline parallelism is not supported in this version of accelerate_runtime.")
+
+    def _rank_in(self, dimension: str) -> int:
+        config = self.parallelism_config
+        if config is None:
+            raise RuntimeError(f"a rank in {dimension!r} needs a device mesh: pass Accelerator(parallelism_config=...)")
+        return int(self.torch_device_mesh.get_local_rank(dimension)) if dimension in config.active_mesh_dims else 0
+
+    def maybe_context_parallel(
+        self,
+        buffers: Sequence[torch.Tensor] | None = None,
+        buffer_seq_dims: Sequence[int] | None = None,
+        no_restore_buffers: set[torch.Tensor] | None = None,
+    ) -> AbstractContextManager[None]:
+        """A context that splits `buffers` between processes where context parallelism is on: it is never, here."""
+        return nullcontext()
+
+    def verify_device_map(self, model: nn.Module) -> bool:
+        """Whether a library has spread the model over several devices (`device_map="auto"`)."""
+        return has_device_map(model)
+
+
+def build_mesh(config: ParallelismConfig | None, place: Topology) -> Any:
+    """The device mesh of `config`, which is checked against the processes there are; None where there is none.
+
+    Raises:
+        ValueError: it takes another number of processes.
+    """
+    if config is None or (config.total_size == 1 and place.num_processes == 1):
+        return None
+    if config.total_size == 1:
+        config.dp_replicate_size = place.num_processes
+    config.check_processes(place.num_processes)
+    return config.get_device_mesh(place.device.type)
