@@ -36,7 +36,7 @@ class Accelerator(Training, Gathering, Saving):
     Args:
         device_placement: move models and batches to `accelerator.device`.
         split_batches: see DataLoaderConfiguration.
-        mixed_precision: "no", "fp16" or "bf16"; None reads ACCELERATE_MIXED_PRECISION.
+        mixed_precision: "no", "fp16", "bf16" or "fp8"; None reads ACCELERATE_MIXED_PRECISION.
         gradient_accumulation_steps: micro-batches per optimizer step, for `accumulate()`. The environment variable
             ACCELERATE_GRADIENT_ACCUMULATION_STEPS wins over it.
         cpu: stay on the CPU; so does ACCELERATE_USE_CPU=true.
@@ -45,7 +45,7 @@ class Accelerator(Training, Gathering, Saving):
         project_dir: the project's folder.
         step_scheduler_with_optimizer: prepared schedulers step with their optimizer; see AcceleratedScheduler.
         kwargs_handlers: at most one object of each of AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs
-            and InitProcessGroupKwargs.
+            and InitProcessGroupKwargs, and one recipe of fp8 (AORecipeKwargs or TERecipeKwargs).
         even_batches: see DataLoaderConfiguration.
 
     Raises:
@@ -110,6 +110,7 @@ class Accelerator(Training, Gathering, Saving):
             self._place.device,
             handlers.get(AutocastKwargs),  # type: ignore[arg-type]
             handlers.get(GradScalerKwargs),  # type: ignore[arg-type]
+            arguments.read_fp8_recipe(mode, handlers),
         )
         self._strategy = strategies.find("ddp" if self._place.num_processes > 1 else "single")(self._place, handlers)
         self._prepared = Prepared()
@@ -169,8 +170,7 @@ class Accelerator(Training, Gathering, Saving):
             model.to(self.device)
             for optimizer in self._prepared.optimizers:
                 move_state(optimizer.optimizer)
-        self._precision.wrap_forward(model)
-        wrapped = self._strategy.wrap(model, evaluation_mode)
+        wrapped = self._strategy.wrap(self._precision.apply(model), evaluation_mode)
         self._prepared.remember(model, wrapped, self._prepared.models)
         return wrapped
 
@@ -184,9 +184,8 @@ class Accelerator(Training, Gathering, Saving):
             return known
         if self.device_placement if device_placement is None else device_placement:
             move_state(optimizer)
-        mine = self._prepared.optimizers
-        prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler, mine)
-        self._prepared.remember(optimizer, prepared, mine)
+        prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler)
+        self._prepared.remember(optimizer, prepared, self._prepared.optimizers)
         return prepared
 
     def prepare_data_loader(

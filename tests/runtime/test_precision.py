@@ -112,13 +112,8 @@ def test_two_optimizers_clipped_before_either_steps() -> None:
     assert [model.weight.item() for model in models] == [0.0, 0.0]  # each gradient of 1 was unscaled once
 
 
-def test_fp8_is_not_there_yet() -> None:
-    with pytest.raises(NotImplementedError, match="fp8"):
-        Accelerator(mixed_precision="fp8")
-
-
 def test_fp16_needs_a_device_that_can_scale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accelerate_runtime.precision._can_scale", lambda device: False)
+    monkeypatch.setattr("accelerate_runtime.precision.mode._can_scale", lambda device: False)
     with pytest.raises(ValueError, match="cannot scale gradients on cpu; use 'bf16'"):
         Precision("fp16", torch.device("cpu"))
 

@@ -7,23 +7,29 @@ from typing import TYPE_CHECKING
 from ..lazy import attach
 
 _HOMES = {
+    "AORecipeKwargs": "plugins",
     "AutocastKwargs": "plugins",
     "DataLoaderConfiguration": "plugins",
     "DistributedDataParallelKwargs": "plugins",
     "DistributedType": "topology",
+    "FP8BackendType": "plugins",
     "GradScalerKwargs": "plugins",
     "GradientAccumulationPlugin": "plugins",
     "InitProcessGroupKwargs": "plugins",
     "KwargsHandler": "plugins",
+    "MSAMPRecipeKwargs": "plugins",
     "ProjectConfiguration": "plugins",
+    "TERecipeKwargs": "plugins",
     "broadcast": "collectives",
     "broadcast_object_list": "collectives",
     "concatenate": "collectives",
+    "convert_outputs_to_fp32": "precision",
     "convert_to_fp32": "precision",
     "extract_model_from_parallel": "models",
     "find_batch_size": "collectives",
     "gather": "collectives",
     "gather_object": "collectives",
+    "has_ao_layers": "precision.fp8_torchao",
     "pad_across_processes": "collectives",
     "reduce": "collectives",
     "save": "files",
@@ -56,17 +62,25 @@ if TYPE_CHECKING:
         extract_model_from_parallel as extract_model_from_parallel,
     )
     from ..plugins import (
+        AORecipeKwargs as AORecipeKwargs,
         AutocastKwargs as AutocastKwargs,
         DataLoaderConfiguration as DataLoaderConfiguration,
         DistributedDataParallelKwargs as DistributedDataParallelKwargs,
+        FP8BackendType as FP8BackendType,
         GradientAccumulationPlugin as GradientAccumulationPlugin,
         GradScalerKwargs as GradScalerKwargs,
         InitProcessGroupKwargs as InitProcessGroupKwargs,
         KwargsHandler as KwargsHandler,
+        MSAMPRecipeKwargs as MSAMPRecipeKwargs,
         ProjectConfiguration as ProjectConfiguration,
+        TERecipeKwargs as TERecipeKwargs,
     )
     from ..precision import (
+        convert_outputs_to_fp32 as convert_outputs_to_fp32,
         convert_to_fp32 as convert_to_fp32,
+    )
+    from ..precision.fp8_torchao import (
+        has_ao_layers as has_ao_layers,
     )
     from ..random import (
         set_seed as set_seed,
