@@ -123,5 +123,5 @@ def refuse_mixture() -> None:
 
 _MIXED = (
     "backward() was called with num_items and without it before one optimizer step, or after the gradients were "
-    "clipped or unscaled, which divides them: pass num_items, and the sum of the losses, to each backward() of a window."
+    "clipped or unscaled, which divides them: pass num_items, and the sum of the losses, to each backward() before a step."
 )

@@ -33,7 +33,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
         self.optimizer = optimizer
         self.gradient_state = gradient_state
         self.scaler = scaler
-        self._share = scaler.share(optimizer) if scaler is not None else None
+        self._share = scaler.share(optimizer) if scaler is not None and scaler.is_enabled() else None
         self._items: Items | None = None
         self._stepped = False
         self._cleared_at = gradient_state.backwards

@@ -103,7 +103,7 @@ class Share:
         Raises:
             ValueError: there is a `closure`.
         """
-        if closure is not None and self.scaler.is_enabled():
+        if closure is not None:
             raise ValueError(
                 "optimizer.step(closure) cannot be used with mixed_precision='fp16': the gradients that a closure "
                 "computes inside of step() would stay scaled. Use 'bf16' or 'no', or an optimizer without a closure."
@@ -112,9 +112,8 @@ class Share:
             self.scaler.settle()
         if not any(True for _ in gradients_of(self.optimizer)):  # a GradScaler would call it an error
             self._overflow = 0.0
-            return self.optimizer.step() if closure is None else self.optimizer.step(closure)
-        arguments = () if closure is None else (closure,)
-        result = self.scaler.step(self.optimizer, *arguments)
+            return self.optimizer.step()
+        result = self.scaler.step(self.optimizer)
         # a tensor of its own: update() adds up in place; read when somebody asks, for a fused optimizer needs no sync
         self._overflow = sum(self.scaler._found_inf_per_device(self.optimizer).values())
         self.holds = self.unscaled = False
