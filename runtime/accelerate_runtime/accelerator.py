@@ -49,7 +49,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
     Args:
         device_placement: move models and batches to `accelerator.device`.
         split_batches: see DataLoaderConfiguration.
-        mixed_precision: "no", "fp16" or "bf16"; None reads ACCELERATE_MIXED_PRECISION.
+        mixed_precision: "no", "fp16", "bf16" or "fp8"; None reads ACCELERATE_MIXED_PRECISION.
         gradient_accumulation_steps: micro-batches per optimizer step, for `accumulate()`. The environment variable
             ACCELERATE_GRADIENT_ACCUMULATION_STEPS wins over it.
         cpu: stay on the CPU; so does ACCELERATE_USE_CPU=true.
@@ -61,7 +61,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         project_dir: the project's folder.
         step_scheduler_with_optimizer: prepared schedulers step with their optimizer; see AcceleratedScheduler.
         kwargs_handlers: at most one object of each of AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs,
-            InitProcessGroupKwargs and ProfileKwargs.
+            InitProcessGroupKwargs and ProfileKwargs, and one recipe of fp8 (AORecipeKwargs or TERecipeKwargs).
         dynamo_backend, dynamo_plugin: have prepared models compiled by `torch.compile`; see TorchDynamoPlugin. Pass
             one of the two; without either, the environment says.
         parallelism_config: how the processes are spread; this version knows `dp_replicate_size`.
@@ -129,6 +129,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             self._place.device,
             handlers.get(AutocastKwargs),  # type: ignore[arg-type]
             handlers.get(GradScalerKwargs),  # type: ignore[arg-type]
+            arguments.read_fp8_recipe(mode, handlers),
         )
         self.profile_handler = handlers.get(ProfileKwargs)  # type: ignore[assignment]
         self._strategy = strategies.find("ddp" if self._place.num_processes > 1 else "single")(self._place, handlers)
@@ -206,7 +207,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             model.to(self.device)
             for optimizer in self._prepared.optimizers:
                 move_state(optimizer.optimizer)
-        self._precision.wrap_forward(model)
+        model = self._precision.apply(model)
         compile_model(model, dynamo)
         wrapped = self._strategy.wrap(model, evaluation_mode)
         self._prepared.remember(model, wrapped, self._prepared.models)
@@ -222,9 +223,8 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             return known
         if self.device_placement if device_placement is None else device_placement:
             move_state(optimizer)
-        mine = self._prepared.optimizers
-        prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler, mine)
-        self._prepared.remember(optimizer, prepared, mine)
+        prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler)
+        self._prepared.remember(optimizer, prepared, self._prepared.optimizers)
         return prepared
 
     def prepare_data_loader(

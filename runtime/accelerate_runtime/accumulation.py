@@ -36,8 +36,15 @@ class GradientState:
         self.step = 0
         self.backwards = 0
         """How many times backward() was called."""
+        self.counted = 0
+        """How many of these named the number of items that their loss is a sum over."""
         self.managed = False
         """Whether accumulate() is in use with windows of several micro-batches; else step and zero_grad always act."""
+
+    @property
+    def uncounted(self) -> int:
+        """How many times backward() was called without a number of items."""
+        return self.backwards - self.counted
 
     @property
     def num_steps(self) -> int:

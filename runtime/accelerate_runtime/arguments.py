@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .environment import parse_flag_from_env
 from .plugins import (
+    AORecipeKwargs,
     AutocastKwargs,
     DataLoaderConfiguration,
     DistributedDataParallelKwargs,
@@ -21,16 +22,25 @@ from .plugins import (
     ProfileKwargs,
     ProjectConfiguration,
     RNGType,
+    TERecipeKwargs,
     TorchDynamoPlugin,
     check_steps,
 )
-from .precision import check_mode
+from .precision import check_mode, choose_recipe
 
 if TYPE_CHECKING:
     from .tracking.running import RunningTrackers
 
 Handlers = dict[type[KwargsHandler], KwargsHandler]
-_HANDLERS = (AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs, ProfileKwargs)
+_FP8_RECIPES = (AORecipeKwargs, TERecipeKwargs)
+_HANDLERS = (
+    AutocastKwargs,
+    DistributedDataParallelKwargs,
+    GradScalerKwargs,
+    InitProcessGroupKwargs,
+    ProfileKwargs,
+    *_FP8_RECIPES,
+)
 
 
 def refuse_unsupported(given: dict[str, Any]) -> None:
@@ -91,6 +101,26 @@ def read_handlers(handlers: Iterable[Any] | None) -> Handlers:
             raise ValueError(f"kwargs_handlers: two objects of {type(handler).__name__}; pass one")
         found[type(handler)] = handler
     return found
+
+
+def read_fp8_recipe(mode: str, handlers: Handlers) -> AORecipeKwargs | TERecipeKwargs | None:
+    """The recipe of `mixed_precision="fp8"`: the handler, else what environment and installation say.
+
+    Raises:
+        ValueError: there is a recipe without fp8, or there are two.
+        ImportError: no engine is installed.
+    """
+    given = [handler for handler in handlers.values() if isinstance(handler, _FP8_RECIPES)]
+    if mode != "fp8":
+        if given:
+            raise ValueError(
+                f"kwargs_handlers: {type(given[0]).__name__} is a recipe of fp8, but mixed_precision is {mode!r}; "
+                "pass mixed_precision='fp8', or leave the recipe out."
+            )
+        return None
+    if len(given) > 1:
+        raise ValueError("kwargs_handlers: AORecipeKwargs and TERecipeKwargs are two recipes of fp8; pass one")
+    return given[0] if given else choose_recipe()
 
 
 def read_loader_config(config: DataLoaderConfiguration | None, **shortcuts: bool | None) -> DataLoaderConfiguration:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from .accumulation import GradientState
+from .items import Items, Number, refuse_mixture
+from .precision import SharedScaler
 
 
 class AcceleratedOptimizer(torch.optim.Optimizer):
@@ -16,27 +18,26 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
     Under `accelerator.accumulate()` it steps only where a window ends. `zero_grad` clears gradients only once they were
     used: it may stand at the top of the loop or at its end, inside or outside the `with`. Everything else is done by
     the wrapped optimizer, which is at `.optimizer`.
+
+    Args:
+        scaler: shared by all prepared optimizers.
     """
 
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
         gradient_state: GradientState,
-        scaler: torch.amp.GradScaler | None = None,
-        siblings: list[AcceleratedOptimizer] | None = None,
+        scaler: SharedScaler | None = None,
     ) -> None:
         # Deliberately not Optimizer.__init__: state, groups and hooks are the wrapped optimizer's.
         self.optimizer = optimizer
         self.gradient_state = gradient_state
         self.scaler = scaler
-        self._siblings = siblings if siblings is not None else []
-        self.unscaled = False
-        self._skipped = False
+        self._share = scaler.share(optimizer) if scaler is not None and scaler.is_enabled() else None
+        self._items: Items | None = None
         self._stepped = False
         self._cleared_at = gradient_state.backwards
-        self._ran = False
-        if scaler is not None:
-            optimizer.register_step_post_hook(self._note_that_it_ran)
+        self._others_at = gradient_state.uncounted
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Step the wrapped optimizer, unless an accumulation window is still open."""
@@ -44,20 +45,16 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
         if state.managed and not state.sync_gradients:
             return None
         self._stepped = True
-        if self.scaler is None:
-            return self.optimizer.step() if closure is None else self.optimizer.step(closure)
-        return self._scaled_step(closure)
-
-    def _scaled_step(self, closure: Callable[[], float] | None) -> Any:
-        assert self.scaler is not None
-        self._ran = False
-        before = self.scaler.get_scale()
-        result = self.scaler.step(self.optimizer) if closure is None else self.scaler.step(self.optimizer, closure)
-        self.unscaled = False
-        # update() forgets which optimizers were unscaled: it waits for those that are still to step
-        if not any(other.unscaled for other in self._siblings):
-            self.scaler.update()
-        self._skipped = not self._ran or self.scaler.get_scale() < before
+        if self._items is not None:
+            self._items.divide(self.optimizer, state.uncounted)
+            self._items = None
+        if self._share is not None:
+            return self._share.step(closure)
+        if closure is None:
+            return self.optimizer.step()
+        result = self.optimizer.step(closure)
+        if self._items is not None:
+            raise ValueError("backward(num_items=...) cannot be called in a closure: step() uses its gradients at once")
         return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -67,20 +64,38 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
             return  # gradients came in since, and no step has used them
         self._stepped, self._cleared_at = False, state.backwards
         self.optimizer.zero_grad(set_to_none=set_to_none)
+        if state.counted:
+            self._items, self._others_at = None, state.uncounted
+        if self._share is not None:
+            self._share.cleared()
 
-    def unscale(self) -> None:
-        """Divide the gradients by the loss scale, once before each step."""
-        if self.scaler is not None and not self.unscaled:
-            self.scaler.unscale_(self.optimizer)
-            self.unscaled = True
+    def make_ready(self) -> None:
+        """Bring the gradients to what a step uses: divided by the number of items, and by the loss scale; once."""
+        if self._items is not None:
+            self._items.divide(self.optimizer, self.gradient_state.uncounted)
+        if self._share is not None:
+            self._share.unscale()
+
+    def count_items(self, number: Number, held: bool) -> None:
+        """A backward pass has added the gradients of a loss that is a sum over `number` items.
+
+        Args:
+            held: there were gradients before.
+        """
+        others, items = self.gradient_state.uncounted, self._items
+        if items is None:
+            if held and not self._stepped and others != self._others_at:
+                refuse_mixture()
+            self._items = Items(number, others)
+        elif items.divided:
+            refuse_mixture()
+        else:
+            items.number += number
 
     @property
     def step_was_skipped(self) -> bool:
         """Whether the last step was left out because scaled gradients overflowed."""
-        return self._skipped
-
-    def _note_that_it_ran(self, *_: Any) -> None:
-        self._ran = True
+        return self._share is not None and self._share.overflowed
 
     @property
     def has_pending_gradients(self) -> bool:
@@ -140,7 +155,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
         return getattr(self.optimizer, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_siblings": []}
+        return self.__dict__.copy()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

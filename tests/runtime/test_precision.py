@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
+from collections import OrderedDict, namedtuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from accelerate_runtime import Accelerator, AutocastKwargs, GradScalerKwargs
-from accelerate_runtime.precision import Precision, convert_to_fp32
+from accelerate_runtime.precision import Precision, convert_outputs_to_fp32, convert_to_fp32
 
 
 class Probe(nn.Module):
@@ -47,6 +50,59 @@ def test_the_context_follows_the_mode() -> None:
         assert (x @ x).dtype is torch.float32
     with Accelerator().autocast():
         assert (x @ x).dtype is torch.float32
+
+
+def test_contexts_nest() -> None:
+    accelerator, x = Accelerator(mixed_precision="bf16"), torch.randn(2, 2)
+    with accelerator.autocast():
+        with accelerator.autocast(AutocastKwargs(enabled=False)):
+            assert (x @ x).dtype is torch.float32
+            with accelerator.autocast(AutocastKwargs(cache_enabled=False)):
+                assert (x @ x).dtype is torch.bfloat16
+        assert (x @ x).dtype is torch.bfloat16
+    assert (x @ x).dtype is torch.float32
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_outputs_may_keep_their_type(keep: bool) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Output:
+        logits: torch.Tensor
+        hidden: tuple[torch.Tensor, ...]
+        kind: str = "text"
+
+    Pair = namedtuple("Pair", "scores index")
+
+    class Nested(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.layer(x)
+            return Output(y, (y, y.double())), Pair([y], torch.tensor(1)), OrderedDict(a=y)
+
+    accelerator = Accelerator(mixed_precision="bf16", kwargs_handlers=[AutocastKwargs(keep_output_dtype=keep)])
+    output, pair, ordered = accelerator.prepare(Nested())(torch.randn(2, 2))
+    expected = torch.bfloat16 if keep else torch.float32
+    assert (type(output), type(pair), type(ordered)) == (Output, Pair, OrderedDict)
+    assert [output.logits.dtype, output.hidden[0].dtype, pair.scores[0].dtype, ordered["a"].dtype] == [expected] * 4
+    assert (output.hidden[1].dtype, output.kind, pair.index.dtype) == (torch.float64, "text", torch.int64)
+    accelerator.backward(output.logits.sum())
+    assert AutocastKwargs(cache_enabled=True, keep_output_dtype=keep).to_kwargs() == {"cache_enabled": True}
+
+
+def test_a_function_may_give_float32_too() -> None:
+    @convert_outputs_to_fp32
+    def halve(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"half": x.half()}
+
+    assert halve(torch.ones(1))["half"].dtype is torch.float32
+    assert halve.__name__ == "halve"
+
+
+def test_whether_precision_is_mixed() -> None:
+    assert [Accelerator(mixed_precision=mode).native_amp for mode in ("no", "bf16", "fp16")] == [False, True, True]
 
 
 def test_unwrapping_may_take_autocast_off() -> None:
@@ -112,13 +168,8 @@ def test_two_optimizers_clipped_before_either_steps() -> None:
     assert [model.weight.item() for model in models] == [0.0, 0.0]  # each gradient of 1 was unscaled once
 
 
-def test_fp8_is_not_there_yet() -> None:
-    with pytest.raises(NotImplementedError, match="fp8"):
-        Accelerator(mixed_precision="fp8")
-
-
 def test_fp16_needs_a_device_that_can_scale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accelerate_runtime.precision._can_scale", lambda device: False)
+    monkeypatch.setattr("accelerate_runtime.precision.mode._can_scale", lambda device: False)
     with pytest.raises(ValueError, match="cannot scale gradients on cpu; use 'bf16'"):
         Precision("fp16", torch.device("cpu"))
 

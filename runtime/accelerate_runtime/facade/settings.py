@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-import torch
-
 from ..accumulation import GradientState
 from ..plugins import (
     AutocastKwargs,
     DataLoaderConfiguration,
     DistributedDataParallelKwargs,
+    FP8BackendType,
     GradScalerKwargs,
     InitProcessGroupKwargs,
     KwargsHandler,
     ProjectConfiguration,
     check_steps,
 )
-from ..precision import Precision
+from ..precision import Precision, SharedScaler
 from ..preparation import Prepared
 from ..state import AcceleratorState, ProcessControl
 from ..strategies import Strategy
@@ -38,13 +37,27 @@ class Settings(ProcessControl):
 
     @property
     def mixed_precision(self) -> str:
-        """The precision: "no", "fp16" or "bf16"."""
+        """The precision: "no", "fp16", "bf16" or "fp8"."""
         return self._precision.mode
 
     @property
-    def scaler(self) -> torch.amp.GradScaler | None:
+    def scaler(self) -> SharedScaler | None:
         """The gradient scaler of fp16, else None."""
         return self._precision.scaler
+
+    @property
+    def native_amp(self) -> bool:
+        """Whether precision is mixed."""
+        return self._precision.mode != "no"
+
+    @property
+    def fp8_enabled(self) -> bool:
+        return self._precision.mode == "fp8"
+
+    @property
+    def fp8_backend(self) -> FP8BackendType:
+        """The engine of fp8; without fp8, `FP8BackendType.NO`."""
+        return self._precision.fp8_backend
 
     @property
     def sync_gradients(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .. import items
 from ..plugins import AutocastKwargs
 from .settings import Settings
 
@@ -16,15 +17,43 @@ from .settings import Settings
 class Training(Settings):
     """The part of an Accelerator that a training loop calls."""
 
-    def backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        """`loss.backward(*args, **kwargs)`, with the loss divided by the accumulation steps and scaled for fp16."""
+    def backward(self, loss: torch.Tensor, *args: Any, num_items: items.Number | None = None, **kwargs: Any) -> None:
+        """`loss.backward(*args, **kwargs)`, with the loss divided by the accumulation steps and scaled for fp16.
+
+        The mean of micro-batches' mean losses is not the mean over their items where these differ in number (tokens of
+        texts, the last batch of an epoch). So that it is, pass the sum of the losses and the number of items instead:
+
+            loss = cross_entropy(logits, labels, reduction="sum", ignore_index=-100)
+            accelerator.backward(loss, num_items=(labels != -100).sum())
+
+        Then nothing is divided here. Where the optimizer steps (or the gradients are clipped or unscaled before), they
+        are divided by the number of items in all micro-batches since they were cleared, on all processes: each step has
+        the gradients of sum of losses / sum of items. `num_items` is ours; Accelerate does not have it.
+
+        Args:
+            num_items: how many items (tokens, samples) `loss` is the sum over, on this process: a number, or a tensor
+                of one element, which is not waited for.
+
+        Raises:
+            ValueError: of the calls before one optimizer step, some name `num_items` and some don't.
+        """
         state = self.gradient_state
         state.backwards += 1
+        if num_items is not None:
+            state.counted += 1
+            with items.counting(items.check_number(num_items), self._prepared.optimizers):
+                self._scaled(loss).backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+            return
         if state.plugin.num_steps > 1:
             loss = loss / state.plugin.num_steps
-        if self._precision.scaler is not None:
-            loss = self._precision.scaler.scale(loss)
-        loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self._scaled(loss).backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        scaler = self._precision.scaler
+        if scaler is None:
+            return loss
+        scaled: torch.Tensor = scaler.scale(loss)
+        return scaled
 
     def accumulate(self, *models: nn.Module) -> AbstractContextManager[None]:
         """A micro-batch of an accumulation window: gradients are exchanged, and optimizers step, where it ends.
@@ -54,29 +83,33 @@ class Training(Settings):
         return self._precision.autocast(autocast_handler)
 
     def unscale_gradients(self, optimizer: Any = None) -> None:
-        """Divide the gradients by fp16's loss scale; without fp16, nothing.
+        """Divide the gradients by fp16's loss scale, and by the `num_items` of `backward`; without either, nothing.
+
+        Inside an accumulation window that does not end here, nothing is divided: more gradients are to come.
 
         Args:
             optimizer: a prepared optimizer or a list of them; None is all.
         """
-        if self.scaler is None:
+        if not self._gradients_change_before_use():
             return
         chosen = self._prepared.optimizers if optimizer is None else optimizer
         for one in chosen if isinstance(chosen, (list, tuple)) else [chosen]:
             known = self._prepared.find(one)
             if known is None:
                 raise ValueError("unscale_gradients() was given an optimizer that was not prepared: prepare() it first")
-            known.unscale()
+            known.make_ready()
 
     def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2) -> torch.Tensor:
         """Clip the gradients of `parameters` to a global norm, and return the norm before.
 
-        Inside an accumulation window that does not end here, nothing is clipped.
+        Inside an accumulation window that does not end here, nothing is clipped; the norm is that of what this process
+        has gathered so far.
         """
         chosen = self._gradients_of(parameters)
         if self.gradient_state.managed and not self.sync_gradients:
             gradients = [parameter.grad for parameter in chosen if parameter.grad is not None]
-            return nn.utils.get_total_norm(gradients, norm_type)
+            norm = nn.utils.get_total_norm(gradients, norm_type)
+            return norm if self.scaler is None else norm / self.scaler.get_scale()
         return self._strategy.clip_grad_norm(chosen, max_norm, norm_type)
 
     def clip_grad_value_(self, parameters: Any, clip_value: float) -> None:
@@ -86,11 +119,18 @@ class Training(Settings):
             self._strategy.clip_grad_value(chosen, clip_value)
 
     def _gradients_of(self, parameters: Any) -> list[nn.Parameter]:
-        """The parameters as a list, their gradients unscaled where they are about to be used."""
+        """The parameters as a list, their gradients as a step uses them where a window ends."""
         chosen: list[Any] = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        if self.scaler is not None and (self.sync_gradients or not self.gradient_state.managed):
+        if self._gradients_change_before_use():
             wanted = {id(parameter) for parameter in chosen}
             for optimizer in self._prepared.optimizers:
                 if any(id(parameter) in wanted for group in optimizer.param_groups for parameter in group["params"]):
-                    optimizer.unscale()
+                    optimizer.make_ready()
         return chosen
+
+    def _gradients_change_before_use(self) -> bool:
+        """Whether gradients are scaled or sums, and a window ends here."""
+        state = self.gradient_state
+        if self.scaler is None and not state.counted:
+            return False
+        return state.sync_gradients or not state.managed

@@ -4,6 +4,7 @@ from .accumulation import GradientAccumulationPlugin, check_steps
 from .base import KwargsHandler, flag_from_env
 from .choices import ComputeEnvironment, DynamoBackend, PrecisionType, RNGType
 from .compilation import TorchDynamoPlugin
+from .fp8 import AORecipeKwargs, FP8BackendType, MSAMPRecipeKwargs, TERecipeKwargs
 from .handlers import AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs
 from .loading import DataLoaderConfiguration
 from .parallelism import (
@@ -16,21 +17,25 @@ from .profile import ProfileKwargs
 from .project import ProjectConfiguration
 
 __all__ = [
+    "AORecipeKwargs",
     "AutocastKwargs",
     "ComputeEnvironment",
     "DataLoaderConfiguration",
     "DeepSpeedSequenceParallelConfig",
     "DistributedDataParallelKwargs",
     "DynamoBackend",
+    "FP8BackendType",
     "GradScalerKwargs",
     "GradientAccumulationPlugin",
     "InitProcessGroupKwargs",
     "KwargsHandler",
+    "MSAMPRecipeKwargs",
     "ParallelismConfig",
     "PrecisionType",
     "ProfileKwargs",
     "ProjectConfiguration",
     "RNGType",
+    "TERecipeKwargs",
     "TorchContextParallelConfig",
     "TorchDynamoPlugin",
     "TorchTensorParallelConfig",

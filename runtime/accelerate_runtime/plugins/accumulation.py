@@ -12,6 +12,9 @@ from .base import KwargsHandler
 class GradientAccumulationPlugin(KwargsHandler):
     """How gradients are accumulated under `accelerator.accumulate()`.
 
+    Each loss is divided by `num_steps`, also where an epoch ends within a window: the gradients of such a short window
+    are smaller than those of a mean. `accelerator.backward(loss, num_items=n)` divides by the items there were instead.
+
     Args:
         num_steps: micro-batches per optimizer step, 1 or more.
         adjust_scheduler: a prepared scheduler counts the micro-batches in between, without changing the rate.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from .base import KwargsHandler
 
@@ -34,10 +35,21 @@ class GradScalerKwargs(KwargsHandler):
 
 @dataclass
 class AutocastKwargs(KwargsHandler):
-    """Arguments of `torch.autocast`."""
+    """How mixed precision is applied.
+
+    Args:
+        enabled, cache_enabled: arguments of `torch.autocast`.
+        keep_output_dtype: a prepared model returns its outputs in the type that autocast gave them, which saves memory.
+            By default float16 and bfloat16 outputs are cast to float32. Not in Accelerate, which always casts.
+    """
 
     enabled: bool = True
     cache_enabled: bool | None = None
+    keep_output_dtype: bool = False
+
+    def to_kwargs(self) -> dict[str, Any]:
+        """The arguments of `torch.autocast` that differ from their default."""
+        return {name: value for name, value in super().to_kwargs().items() if name != "keep_output_dtype"}
 
 
 @dataclass

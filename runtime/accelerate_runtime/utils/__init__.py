@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..lazy import attach
 
 _HOMES = {
+    "AORecipeKwargs": "plugins",
     "AutocastKwargs": "plugins",
     "ComputeEnvironment": "plugins",
     "DataLoaderConfiguration": "plugins",
@@ -14,16 +15,19 @@ _HOMES = {
     "DistributedDataParallelKwargs": "plugins",
     "DistributedType": "topology",
     "DynamoBackend": "plugins",
+    "FP8BackendType": "plugins",
     "GradScalerKwargs": "plugins",
     "GradientAccumulationPlugin": "plugins",
     "InitProcessGroupKwargs": "plugins",
     "KwargsHandler": "plugins",
     "LoggerType": "tracking.registry",
+    "MSAMPRecipeKwargs": "plugins",
     "ParallelismConfig": "plugins",
     "PrecisionType": "plugins",
     "ProfileKwargs": "plugins",
     "ProjectConfiguration": "plugins",
     "RNGType": "plugins",
+    "TERecipeKwargs": "plugins",
     "TorchContextParallelConfig": "plugins",
     "TorchDynamoPlugin": "plugins",
     "TorchTensorParallelConfig": "plugins",
@@ -36,6 +40,7 @@ _HOMES = {
     "compile_regions": "compilation",
     "concatenate": "collectives",
     "convert_file_size_to_int": "memory",
+    "convert_outputs_to_fp32": "precision",
     "convert_to_fp32": "precision",
     "extract_model_from_parallel": "models",
     "find_batch_size": "collectives",
@@ -44,6 +49,7 @@ _HOMES = {
     "gather_object": "collectives",
     "get_int_from_env": "environment",
     "get_max_memory": "memory",
+    "has_ao_layers": "precision.fp8_torchao",
     "has_compiled_regions": "compilation",
     "is_4bit_bnb_available": "availability",
     "is_8bit_bnb_available": "availability",
@@ -240,27 +246,35 @@ if TYPE_CHECKING:
         extract_model_from_parallel as extract_model_from_parallel,
     )
     from ..plugins import (
+        AORecipeKwargs as AORecipeKwargs,
         AutocastKwargs as AutocastKwargs,
         ComputeEnvironment as ComputeEnvironment,
         DataLoaderConfiguration as DataLoaderConfiguration,
         DeepSpeedSequenceParallelConfig as DeepSpeedSequenceParallelConfig,
         DistributedDataParallelKwargs as DistributedDataParallelKwargs,
         DynamoBackend as DynamoBackend,
+        FP8BackendType as FP8BackendType,
         GradientAccumulationPlugin as GradientAccumulationPlugin,
         GradScalerKwargs as GradScalerKwargs,
         InitProcessGroupKwargs as InitProcessGroupKwargs,
         KwargsHandler as KwargsHandler,
+        MSAMPRecipeKwargs as MSAMPRecipeKwargs,
         ParallelismConfig as ParallelismConfig,
         PrecisionType as PrecisionType,
         ProfileKwargs as ProfileKwargs,
         ProjectConfiguration as ProjectConfiguration,
         RNGType as RNGType,
+        TERecipeKwargs as TERecipeKwargs,
         TorchContextParallelConfig as TorchContextParallelConfig,
         TorchDynamoPlugin as TorchDynamoPlugin,
         TorchTensorParallelConfig as TorchTensorParallelConfig,
     )
     from ..precision import (
+        convert_outputs_to_fp32 as convert_outputs_to_fp32,
         convert_to_fp32 as convert_to_fp32,
+    )
+    from ..precision.fp8_torchao import (
+        has_ao_layers as has_ao_layers,
     )
     from ..progress import (
         tqdm as tqdm,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import sys
@@ -19,13 +20,11 @@ def note_threads() -> None:
 
 atexit.register(note_threads)  # before the accelerator is made: the last registered is called first
 
-import data_checks  # noqa: E402
-import tracking_checks  # noqa: E402
-import training_checks  # noqa: E402
 from both import FOLDER, me  # noqa: E402
 
 verdicts: dict[str, str] = {}
-for module in (data_checks, tracking_checks, training_checks):
+for path in sorted(Path(__file__).parent.glob("*_checks.py")):
+    module = importlib.import_module(path.stem)
     for name, check in list(vars(module).items()):
         if not name.startswith("check_"):
             continue

@@ -1,0 +1,73 @@
+"""fp8 by torchao's float8 training."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..plugins import AORecipeKwargs, FP8BackendType
+from .fp8 import Engine
+
+
+class TorchAO(Engine):
+    """Linear layers that cast their inputs, weights and gradients to 8 bits as they multiply them."""
+
+    backend = FP8BackendType.AO
+
+    def __init__(self, recipe: AORecipeKwargs, device: torch.device) -> None:
+        try:
+            import torchao.float8  # noqa: F401
+        except ImportError as error:
+            raise ImportError(f"fp8 by torchao cannot be used ({error}): pip install torchao") from error
+        self.recipe, self.device = recipe, device
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        from torchao.float8 import convert_to_float8_training
+
+        wanted = self.recipe.module_filter_func or all_but_first_and_last(model)
+        converted: nn.Module = convert_to_float8_training(model, config=self._config(), module_filter_fn=wanted)
+        return converted
+
+    def _config(self) -> Any:
+        from torchao.float8 import Float8LinearConfig
+
+        config = self.recipe.config
+        if config is None:
+            config = Float8LinearConfig(
+                pad_inner_dim=bool(self.recipe.pad_inner_dim), emulate=not _multiplies_in_8_bits(self.device)
+            )
+        # without FSDP nothing is gathered, and the layers' weights would be replaced behind the optimizer's back
+        return dataclasses.replace(config, enable_fsdp_float8_all_gather=False)
+
+
+def all_but_first_and_last(model: nn.Module) -> Callable[[nn.Module, str], bool]:
+    """Whether a module is one of `model`'s linear layers, but neither its first nor its last, of sizes that fit."""
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    kept = {*linear[:1], *linear[-1:]}
+
+    def wanted(module: nn.Module, name: str) -> bool:
+        if not isinstance(module, nn.Linear) or name in kept:
+            return False
+        return module.in_features % 16 == 0 and module.out_features % 16 == 0
+
+    return wanted
+
+
+def has_ao_layers(model: nn.Module) -> bool:
+    """Whether torchao has converted a layer of `model` to fp8."""
+    try:
+        from torchao.float8.float8_linear import Float8Linear
+    except ImportError:
+        return False
+    return any(isinstance(module, Float8Linear) for module in model.modules())
+
+
+def _multiplies_in_8_bits(device: torch.device) -> bool:
+    """Whether it has products of 8-bit floats that are worth using: Ada, Hopper and newer GPUs."""
+    if device.type == "cuda":
+        return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 9)
+    return device.type != "cpu"
