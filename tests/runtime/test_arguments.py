@@ -84,9 +84,7 @@ def test_split_batches_in_the_constructor_is_honoured() -> None:
         Accelerator(dataloader_config=config, split_batches=False)
 
 
-@pytest.mark.parametrize(
-    "options", [{"dispatch_batches": True}, {"use_seedable_sampler": True}, {"use_stateful_dataloader": True}]
-)
+@pytest.mark.parametrize("options", [{"use_seedable_sampler": True}, {"use_stateful_dataloader": True}])
 def test_loader_options_that_do_nothing_yet_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(NotImplementedError, match=f"{next(iter(options))}=True"):
         DataLoaderConfiguration(**options)
