@@ -230,8 +230,17 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
     def prepare_data_loader(
         self, data_loader: Any, device_placement: bool | None = None, slice_fn_for_dispatch: Any = None
     ) -> DataLoaderShard:
-        """A loader that gives this process its part of each epoch, on its device."""
-        arguments.refuse_unsupported({"slice_fn_for_dispatch": slice_fn_for_dispatch})
+        """A loader that gives this process its part of each epoch, on its device.
+
+        Args:
+            slice_fn_for_dispatch: with `dispatch_batches=True`, cuts a process's part out of a batch of all processes:
+                called on the main process as `f(batch, slice(start, stop), process_index=i, num_processes=n)`.
+        """
+        if slice_fn_for_dispatch is not None and not self.dispatch_batches:
+            raise ValueError(
+                "prepare_data_loader(slice_fn_for_dispatch=...) is used only where batches are dispatched: pass "
+                "Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=True)), or leave it out."
+            )
         self._expect(LOADER, data_loader, "prepare_data_loader()")
         if isinstance(data_loader, DataLoaderShard):
             return data_loader
@@ -245,6 +254,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             self.dataloader_config,
             move=self.device_placement if device_placement is None else device_placement,
             rng_types=self.rng_types,
+            slice_fn=slice_fn_for_dispatch,
         )
         self._prepared.remember(data_loader, prepared, self._prepared.loaders)
         return prepared

@@ -123,5 +123,6 @@ def refuse_mixture() -> None:
 
 _MIXED = (
     "backward() was called with num_items and without it before one optimizer step, or after the gradients were "
-    "clipped or unscaled, which divides them: pass num_items, and the sum of the losses, to each backward() before a step."
+    "clipped or unscaled, which divides them: pass num_items, and the sum of the losses, to each backward() before "
+    "a step."
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -82,12 +81,6 @@ def test_split_batches_in_the_constructor_is_honoured() -> None:
     assert Accelerator(dataloader_config=config, split_batches=True).split_batches
     with pytest.raises(ValueError, match="split_batches=False was passed beside dataloader_config"):
         Accelerator(dataloader_config=config, split_batches=False)
-
-
-@pytest.mark.parametrize("options", [{"dispatch_batches": True}])
-def test_loader_options_that_do_nothing_yet_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(NotImplementedError, match=f"{next(iter(options))}=True"):
-        DataLoaderConfiguration(**options)
 
 
 def test_handlers_are_checked() -> None:

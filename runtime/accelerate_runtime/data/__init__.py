@@ -1,5 +1,6 @@
 """Prepared loaders: each process gets its part of every epoch."""
 
+from .dispatch import DataLoaderDispatcher
 from .loader import DataLoaderShard, Pass
 from .prepare import prepare_loader
 from .samplers import BatchSamplerShard, IterableDatasetShard, Share
@@ -8,6 +9,7 @@ from .skipping import skip_first_batches
 
 __all__ = [
     "BatchSamplerShard",
+    "DataLoaderDispatcher",
     "DataLoaderShard",
     "IterableDatasetShard",
     "Pass",

@@ -13,6 +13,7 @@ from ..accumulation import GradientState
 from ..plugins import DataLoaderConfiguration
 from ..random import ForkedRandomness, shared_seed, synchronize_rng_states
 from ..topology import Topology
+from .dispatch import DataLoaderDispatcher, dispatched
 from .fetching import draw_apart
 from .loader import DataLoaderShard
 from .randomness import in_step
@@ -28,6 +29,7 @@ def prepare_loader(
     *,
     move: bool = True,
     rng_types: Iterable[str] = ("generator",),
+    slice_fn: Callable[..., Any] | None = None,
 ) -> DataLoaderShard:
     """A loader over this process's part of `loader`.
 
@@ -37,20 +39,25 @@ def prepare_loader(
     Args:
         move: move batches to the process's device.
         rng_types: random states to share at the start of each pass, beside those of the samplers.
+        slice_fn: see `Accelerator.prepare_data_loader`.
 
     Raises:
         ValueError: `split_batches` with a batch size that the processes do not divide; a distributed sampler made for
-            another number of processes.
+            another number of processes, or under `dispatch_batches`.
     """
     if config.use_seedable_sampler:
         loader = with_seedable_sampler(loader, config.data_seed)
     device = place.device if move and place.device.type != "cpu" else None
-    source: DataLoader[Any] = loader
+    source: Any = loader
+    kind = DataLoaderShard
     share: Callable[[int], Share | None] | None = None
     prepare: list[Callable[[], object]] = []
     if place.num_processes > 1:
         dealing = _own_dealing(loader, place)
-        if dealing is not None:
+        if config.dispatch_batches:
+            kind, source = DataLoaderDispatcher, dispatched(loader, place, config, slice_fn, dealing)
+            share = source.share
+        elif dealing is not None:
             share = _share_of_distributed_sampler(loader, dealing, place)
         elif isinstance(loader.dataset, IterableDataset):
             source, begin = _shard_stream(loader, place, config)
@@ -61,7 +68,7 @@ def prepare_loader(
         others = [kind for kind in rng_types if kind != "generator"]
         if others:
             prepare.append(lambda: synchronize_rng_states(others))
-    return DataLoaderShard(
+    return kind(
         loader,
         source,
         gradient_state,

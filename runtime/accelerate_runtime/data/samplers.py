@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from torch.utils.data import BatchSampler, IterableDataset, get_worker_info
 
 from ..random import ForkedRandomness
+from .rows import RowRange
 
 T = TypeVar("T")
 _REMEMBERED = 4096  # irregular rounds that a shard remembers: more than any prefetching runs ahead
@@ -33,13 +34,11 @@ class Share:
         return len(set(self.sizes)) > 1
 
 
-def deal(
-    samples: list[T], start: list[T], count: int, even: bool, full: int | None = None
-) -> tuple[list[list[T]], Share]:
+def deal(samples: Any, start: list[Any], count: int, even: bool, full: int | None = None) -> tuple[list[Any], Share]:
     """Split a global batch into `count` consecutive parts.
 
     Args:
-        samples: the global batch.
+        samples: the global batch, a list (or a RowRange).
         start: the epoch's first samples, which complete a batch that does not go round.
         even: complete it, with as few samples as needed; otherwise the last parts are shorter, or empty.
         full: a batch's size. Samples that fill some batches stay these batches, and whole ones complete them.
@@ -98,23 +97,30 @@ class BatchSamplerShard:
         return self._irregular.get(number)
 
     def __iter__(self) -> Iterator[Any]:
-        source = self._advance(self.batches)
-        rounds = self._split_rounds(source) if self.split and not self.atoms else self._turn_rounds(source)
-        for number, (parts, share) in enumerate(rounds):
-            self._irregular.pop(number - _REMEMBERED, None)
-            if share is None:
-                self._irregular.pop(number, None)
-            else:
-                self._irregular[number] = share
+        for number, (parts, share) in enumerate(self.rounds(self._advance(self.batches))):
+            self.remember(number, share)
             if share is None or share.sizes[self.index]:
                 yield parts[self.index]
+
+    def remember(self, number: int, share: Share | None) -> None:
+        """Keep what `share(number)` is to tell."""
+        self._irregular.pop(number - _REMEMBERED, None)
+        if share is None:
+            self._irregular.pop(number, None)
+        else:
+            self._irregular[number] = share
+
+    def rounds(self, source: Iterator[Any]) -> Iterator[tuple[list[Any], Share | None]]:
+        """The batches of `source` dealt, round by round: a part for each process, and the share if it is not full."""
+        return self._split_rounds(source) if self.split and not self.atoms else self._turn_rounds(source)
 
     def _split_rounds(self, source: Iterator[Any]) -> Iterator[tuple[list[Any], Share | None]]:
         start: list[Any] = []
         for batch in source:
             if len(start) < self.count:
                 start += batch[: self.count - len(start)]
-            parts, share = deal(list(batch), start, self.count, self.even)
+            samples = batch if isinstance(batch, RowRange) else list(batch)
+            parts, share = deal(samples, start, self.count, self.even)
             yield parts, share if share.padded or share.uneven or self._is_short(batch) else None
 
     def _is_short(self, batch: list[Any]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass
@@ -13,6 +12,9 @@ class DataLoaderConfiguration:
     Args:
         split_batches: the loader's batch size is the global one, and each batch is split between the processes; it must
             be divisible by their number. Otherwise each process gets batches of the loader's size.
+        dispatch_batches: True has the main process alone read each loader and send the others their batches: for
+            datasets that only it can read, or that must not be read by each. It costs the sending. None and False
+            have each process read its own part; iterable datasets too, of which Accelerate dispatches by default.
         even_batches: where the last batches don't go round, samples from the epoch's start complete them, so that every
             process sees as many batches of as many samples.
         use_seedable_sampler: replace a RandomSampler by one whose order is a function of a seed and the number of the
@@ -20,8 +22,6 @@ class DataLoaderConfiguration:
         data_seed: that seed; None takes the one that torch was seeded with when the loader was prepared.
         use_stateful_dataloader: accepted; prepared loaders have `state_dict` and `load_state_dict` anyway.
         non_blocking: move batches to the device asynchronously (with pinned memory).
-
-    The other fields are known, and refused where they ask for what this version does not do.
     """
 
     split_batches: bool = False
@@ -38,14 +38,5 @@ class DataLoaderConfiguration:
                 f"DataLoaderConfiguration(data_seed={self.data_seed!r}) is the seed of the seedable sampler: set "
                 "use_seedable_sampler=True as well, or leave it out."
             )
-        for name, harmless in _NOT_YET_IN_LOADERS.items():
-            if getattr(self, name) not in harmless:
-                raise NotImplementedError(
-                    f"DataLoaderConfiguration({name}={getattr(self, name)!r}) is not supported in this version of "
-                    f"accelerate_runtime; leave it at {harmless[0]!r}."
-                )
-
-
-_NOT_YET_IN_LOADERS: dict[str, tuple[Any, ...]] = {
-    "dispatch_batches": (None, False),
-}
+        if self.dispatch_batches not in (None, True, False):
+            raise TypeError(f"DataLoaderConfiguration(dispatch_batches={self.dispatch_batches!r}): pass True or False")
