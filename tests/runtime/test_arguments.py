@@ -50,9 +50,9 @@ def test_an_unknown_argument_is_named() -> None:
 
 def test_methods_that_are_not_there_yet_say_so() -> None:
     accelerator = Accelerator()
-    assert not hasattr(accelerator, "save_state")
-    with pytest.raises(NotImplementedError, match=r"save_state.*this version"):
-        accelerator.save_state("x")
+    assert not hasattr(accelerator, "lomo_backward")
+    with pytest.raises(NotImplementedError, match=r"lomo_backward.*this version"):
+        accelerator.lomo_backward("x")
     with pytest.raises(AttributeError, match="no attribute 'savestate'"):
         accelerator.savestate  # noqa: B018
 
@@ -65,7 +65,7 @@ def test_an_engine_asked_for_by_the_launcher_is_refused(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("mode", ["fp32", "FP16", "", "half"])
 def test_an_unknown_precision_is_named_with_those_allowed(mode: str) -> None:
-    with pytest.raises(ValueError, match=f"mixed_precision='{mode}': allowed are 'no', 'fp16' and 'bf16'"):
+    with pytest.raises(ValueError, match=f"mixed_precision='{mode}': allowed are 'no', 'fp16', 'bf16' and 'fp8'"):
         Accelerator(mixed_precision=mode)
 
 
