@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from accelerate_runtime import Accelerator
 
-BATCH, BATCHES = 16, 100  # of an epoch and process
+BATCH, BATCHES = 16, 200  # of an epoch and process
 TARGETS = {1: (1.03, "1.08"), 2: (1.10, "1.26")}
 
 
