@@ -111,13 +111,14 @@ class GradientState:
             "step": self.step,
             "sync_gradients": self.sync_gradients,
             "backwards": self.backwards,
+            "counted": self.counted,
             "managed": self.managed,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go back to where `state_dict` was taken."""
         self.step, self.sync_gradients = state["step"], state["sync_gradients"]
-        self.backwards, self.managed = state["backwards"], state["managed"]
+        self.backwards, self.counted, self.managed = state["backwards"], state["counted"], state["managed"]
 
     @property
     def is_xla_gradients_synced(self) -> bool:
