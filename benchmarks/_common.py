@@ -10,22 +10,22 @@ from itertools import islice
 CHUNK = 10
 
 
-def take_turns(kinds: Mapping[str, Iterator[object]], rounds: int) -> tuple[float, float]:
+def take_turns(kinds: Mapping[str, Iterator[object]], rounds: int, chunk: int = CHUNK) -> tuple[float, float]:
     """What a step of "prepared" costs against one of "raw", and "raw again" against "raw" (how far to trust it).
 
-    The iterators run one step each time. They take turns every few steps, so that a machine which speeds up, slows down
-    or does something else meets all; the medians of the ratios of CPU time, round by round, count.
+    The iterators run one step each time. They take turns every `chunk` steps, so that a machine which speeds up, slows
+    down or does something else meets all; the medians of the ratios of CPU time, round by round, count.
     """
     names = list(kinds)
     for steps in kinds.values():
-        list(islice(steps, CHUNK))
+        list(islice(steps, chunk))
     ratios, again = [], []
     for number in range(rounds):
         turn = number % len(names)
         times = {}
         for name in names[turn:] + names[:turn]:
             start = time.process_time()
-            for _ in islice(kinds[name], CHUNK):
+            for _ in islice(kinds[name], chunk):
                 pass
             times[name] = time.process_time() - start
         ratios.append(2 * times["prepared"] / (times["raw"] + times["raw again"]))

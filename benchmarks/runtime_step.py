@@ -23,7 +23,7 @@ def main(rounds: int) -> None:
     torch.set_num_threads(1)
     data = TensorDataset(torch.randn(STEPS * BATCH, 32), torch.randn(STEPS * BATCH, 1))
 
-    def training(kind: str, every: int = 1) -> Iterator[None]:
+    def training(kind: str, every: int = 1, clip: bool = False) -> Iterator[None]:
         """Steps without end, with an optimizer step after each `every` micro-batches."""
         torch.manual_seed(0)
         model: nn.Module = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 1))
@@ -38,6 +38,8 @@ def main(rounds: int) -> None:
                     loss = loss_of(model(x), y)
                     (loss if every == 1 else loss / every).backward()
                     if number % every == 0:
+                        if clip:
+                            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                         optimizer.step()
                         scheduler.step()
                         optimizer.zero_grad()
@@ -53,6 +55,8 @@ def main(rounds: int) -> None:
             for _ in count():
                 for x, y in our_loader:
                     accelerator.backward(loss_of(our_model(x), y))
+                    if clip:
+                        accelerator.clip_grad_norm_(our_model.parameters(), 1.0)
                     our_optimizer.step()
                     our_scheduler.step()
                     our_optimizer.zero_grad()
@@ -70,11 +74,12 @@ def main(rounds: int) -> None:
 
         return plain() if every == 1 else accumulating()
 
-    for name, every, target, accelerate in (
-        ("step, one process", 1, 1.10, "1.59"),
-        ("step, one process, accumulating", 4, None, "?"),
+    for name, every, clip, target, accelerate in (
+        ("step, one process", 1, False, 1.05, "1.59"),
+        ("step, one process, clipping", 1, True, 1.06, "1.56"),
+        ("step, one process, accumulating", 4, False, 1.06, "1.51"),
     ):
-        kinds = {kind: training(kind, every) for kind in ("raw", "prepared", "raw again")}
+        kinds = {kind: training(kind, every, clip) for kind in ("raw", "prepared", "raw again")}
         ratio, again = take_turns(kinds, rounds)
         print(line(name, f"{ratio:.3f} x raw PyTorch", ratio, target, "", accelerate, f"(raw x raw {again:.3f})"))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .plugins import GradientAccumulationPlugin
@@ -109,13 +111,14 @@ class GradientState:
             "step": self.step,
             "sync_gradients": self.sync_gradients,
             "backwards": self.backwards,
+            "counted": self.counted,
             "managed": self.managed,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go back to where `state_dict` was taken."""
         self.step, self.sync_gradients = state["step"], state["sync_gradients"]
-        self.backwards, self.managed = state["backwards"], state["managed"]
+        self.backwards, self.counted, self.managed = state["backwards"], state["counted"], state["managed"]
 
     @property
     def is_xla_gradients_synced(self) -> bool:
@@ -137,3 +140,38 @@ class GradientState:
             f"GradientState(num_steps={self.num_steps}, sync_gradients={self.sync_gradients}, "
             f"end_of_dataloader={self.end_of_dataloader}, remainder={self.remainder})"
         )
+
+
+class MicroBatch:
+    """The context of one micro-batch: gradients stay in the process unless a window ends here.
+
+    A class, not a generator: entering and leaving costs a quarter.
+
+    Args:
+        no_sync: gives the context in which a model's gradients stay here; without it there is one process.
+        models: those that take part.
+    """
+
+    __slots__ = ("_models", "_no_sync", "_open", "_state")
+
+    def __init__(
+        self,
+        state: GradientState,
+        no_sync: Callable[[Any], AbstractContextManager[Any]] | None = None,
+        models: Sequence[Any] = (),
+    ) -> None:
+        self._state, self._no_sync, self._models = state, no_sync, models
+        self._open: ExitStack | None = None
+
+    def __enter__(self) -> None:
+        state = self._state
+        if state.open_micro_batch() or self._no_sync is None or state.plugin.sync_each_batch:
+            return
+        self._open = ExitStack()
+        for model in self._models:
+            self._open.enter_context(self._no_sync(model))
+
+    def __exit__(self, *problem: Any) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None

@@ -50,8 +50,12 @@ class Items:
 
     __slots__ = ("divided", "number", "others")
 
-    def __init__(self, number: Number, others: int) -> None:
-        self.number, self.others, self.divided = number, others, False
+    def __init__(self, number: Number, others: int, divided: bool = False) -> None:
+        self.number, self.others, self.divided = number, others, divided
+
+    def state(self) -> tuple[Number, int, bool]:
+        """What makes the same object again."""
+        return self.number, self.others, self.divided
 
     def divide(self, optimizer: torch.optim.Optimizer, others: int) -> None:
         """Divide the gradients by the number of items on all processes; once."""

@@ -63,9 +63,8 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
         if state.managed and not self._stepped and self._cleared_at != state.backwards:
             return  # gradients came in since, and no step has used them
         self._stepped, self._cleared_at = False, state.backwards
+        self._items, self._others_at = None, state.backwards - state.counted
         self.optimizer.zero_grad(set_to_none=set_to_none)
-        if state.counted:
-            self._items, self._others_at = None, state.uncounted
         if self._share is not None:
             self._share.cleared()
 
@@ -104,12 +103,22 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
 
     def progress(self) -> dict[str, Any]:
         """Where this optimizer stands in its window, beside what `state_dict` says."""
-        return {"stepped": self._stepped, "cleared_at": self._cleared_at, "skipped": self._skipped}
+        return {
+            "stepped": self._stepped,
+            "cleared_at": self._cleared_at,
+            "others_at": self._others_at,
+            "items": None if self._items is None else self._items.state(),
+            "holds": self._share is not None and self._share.holds,
+            "skipped": self.step_was_skipped,
+        }
 
     def restore_progress(self, progress: dict[str, Any]) -> None:
         """Go back to where `progress` was taken."""
         self._stepped, self._cleared_at = progress["stepped"], progress["cleared_at"]
-        self._skipped, self.unscaled = progress["skipped"], False
+        self._others_at = progress["others_at"]
+        self._items = None if progress["items"] is None else Items(*progress["items"])
+        if self._share is not None:
+            self._share.restore(progress["holds"], progress["skipped"])
 
     # What belongs to the wrapped optimizer
 

@@ -49,9 +49,12 @@ class AcceleratedScheduler:
         for optimizer in self._optimizers():
             if optimizer.step_was_skipped and self._is_of(optimizer):
                 return
+        if self._repeats == 1:
+            scheduler.step(*args, **kwargs)
+            return
         total = getattr(scheduler, "total_steps", None)
         for _ in range(self._repeats):
-            if total is None or self._repeats == 1 or scheduler._step_count <= total:
+            if total is None or scheduler._step_count <= total:
                 scheduler.step(*args, **kwargs)
 
     def _is_of(self, optimizer: AcceleratedOptimizer) -> bool:

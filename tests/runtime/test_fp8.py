@@ -84,7 +84,7 @@ def test_it_trains_with_an_optimizer_prepared_before_or_after() -> None:
     assert fp8 == train("fp8", together=False)
     assert fp8[-1] < 0.8 * fp8[0]
     assert fp8 != train("bf16", together=True)
-    assert fp8 == pytest.approx(train("no", together=True), rel=0.1)
+    assert fp8 == pytest.approx(train("no", together=True), rel=0.3)
 
 
 @needs_torchao

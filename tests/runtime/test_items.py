@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,6 +88,32 @@ def test_a_modulo_written_by_hand_and_clipping_of_ones_own() -> None:
             optimizer.step()
             optimizer.zero_grad()
     assert torch.allclose(model.weight, by_whole_windows(0.5), atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["no", "fp16"])
+def test_a_window_goes_on_where_a_state_was_saved(mode: str, tmp_path: Path) -> None:
+    def start() -> tuple[Accelerator, Any, Any]:
+        handlers = [AutocastKwargs(enabled=False), GradScalerKwargs(init_scale=64.0)]
+        accelerator = Accelerator(mixed_precision=mode, gradient_accumulation_steps=STEPS, kwargs_handlers=handlers)
+        model = net()
+        return accelerator, *accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def go_on(accelerator: Accelerator, model: Any, optimizer: Any, indices: range) -> None:
+        for index in indices:
+            tokens = Texts()[index]
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model, tokens), num_items=torch.tensor(len(tokens)))
+                optimizer.step()
+                optimizer.zero_grad()
+
+    first = start()
+    go_on(*first, range(5))  # one window and two thirds
+    first[0].save_state(tmp_path / "state")
+    second = start()
+    second[0].load_state(tmp_path / "state")
+    go_on(*second, range(5, 6))
+    go_on(*first, range(5, 6))
+    assert torch.equal(second[1].weight, first[1].weight)
 
 
 def test_two_optimizers_count_what_reached_them() -> None:

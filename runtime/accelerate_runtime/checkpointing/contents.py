@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from ..accumulation import GradientState
 from ..data import DataLoaderShard
 from ..optimizer import AcceleratedOptimizer
+from ..precision import SharedScaler
 from ..scheduler import AcceleratedScheduler
 from ..strategies import Strategy
 from ..topology import Topology
@@ -28,7 +28,7 @@ class Contents:
     optimizers: list[AcceleratedOptimizer]
     schedulers: list[AcceleratedScheduler]
     loaders: list[DataLoaderShard]
-    scaler: torch.amp.GradScaler | None
+    scaler: SharedScaler | None
     gradient_state: GradientState
     registered: list[Any]
     unwrap: Callable[[nn.Module], nn.Module]

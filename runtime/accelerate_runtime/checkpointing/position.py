@@ -35,6 +35,8 @@ def restore(contents: Contents, position: dict[str, Any]) -> None:
 
 def save_gradients(contents: Contents, folder: Path) -> None:
     """Write the gradients that no step has used yet, if any."""
+    if contents.scaler is not None:
+        contents.scaler.settle()  # they are kept with the scale that the scaler's state will have
     found = {
         name: parameter.grad for name, parameter in _pending(contents.optimizers).items() if parameter.grad is not None
     }

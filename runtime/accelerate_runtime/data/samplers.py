@@ -104,11 +104,11 @@ class BatchSamplerShard:
 
     def remember(self, number: int, share: Share | None) -> None:
         """Keep what `share(number)` is to tell."""
-        self._irregular.pop(number - _REMEMBERED, None)
-        if share is None:
-            self._irregular.pop(number, None)
-        else:
+        if share is not None:
             self._irregular[number] = share
+        elif self._irregular:
+            self._irregular.pop(number, None)
+        self._irregular.pop(number - _REMEMBERED, None)
 
     def rounds(self, source: Iterator[Any]) -> Iterator[tuple[list[Any], Share | None]]:
         """The batches of `source` dealt, round by round: a part for each process, and the share if it is not full."""
@@ -128,7 +128,11 @@ class BatchSamplerShard:
 
     def _turn_rounds(self, source: Iterator[Any]) -> Iterator[tuple[list[Any], Share | None]]:
         start: list[Any] = []
+        full_turn = [self.batch_size] * self.count
         while turn := list(itertools.islice(source, self.count)):
+            if start and [*map(len, turn)] == full_turn:  # the rule, made short
+                yield turn, None
+                continue
             if len(turn) < self.count and self.drop_last:
                 return
             start = start or turn

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
 
 from .. import items
+from ..accumulation import MicroBatch
 from ..plugins import AutocastKwargs
 from .settings import Settings
 
@@ -61,18 +61,9 @@ class Training(Settings):
         Args:
             models: those that take part; without any, all that were prepared.
         """
-        return self._accumulating(models)
-
-    @contextmanager
-    def _accumulating(self, models: tuple[nn.Module, ...]) -> Iterator[None]:
-        state = self.gradient_state
-        if state.open_micro_batch() or state.sync_each_batch or not self.use_distributed:
-            yield
-            return
-        with ExitStack() as stack:
-            for model in models or self._prepared.models:
-                stack.enter_context(self._strategy.no_sync(model))
-            yield
+        if not self.use_distributed:
+            return MicroBatch(self.gradient_state)
+        return MicroBatch(self.gradient_state, self._strategy.no_sync, models or self._prepared.models)
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
         """A context in which backward leaves the model's gradients in this process."""

@@ -126,6 +126,10 @@ class Share:
         self.holds = self.unscaled = False
         self.scaler.settle_if_free()
 
+    def restore(self, holds: bool, overflowed: bool) -> None:
+        """Go back to where a program was stopped, once its scaler had settled."""
+        self.holds, self.unscaled, self._overflow = holds, False, float(overflowed)
+
     def rescale(self, before: float, now: float) -> None:
         """The scale has changed while the gradients wait."""
         factor = now if self.unscaled else now / before
