@@ -96,7 +96,11 @@ def test_handlers_pass_on_what_was_changed() -> None:
     assert DistributedDataParallelKwargs(static_graph=True).to_kwargs() == {"static_graph": True}
     assert InitProcessGroupKwargs(timeout=timedelta(seconds=9)).to_kwargs() == {"timeout": timedelta(seconds=9)}
     assert GradScalerKwargs().to_kwargs() == {}
-    assert AutocastKwargs().to_dict() == {"enabled": True, "cache_enabled": None}
+    assert AutocastKwargs(enabled=False).to_dict() == {
+        "enabled": False,
+        "cache_enabled": None,
+        "keep_output_dtype": False,
+    }
     with pytest.raises(TypeError, match="pass a datetime"):
         InitProcessGroupKwargs(timeout=9)  # type: ignore[arg-type]
 
