@@ -115,6 +115,8 @@ class Position:
                 action()
             opened = Opened(self.source, given, generators.unpack(pending["place"]), exact)
             reading = Reading(opened, start, epochs, given, pending["whole"] and exact)
+            if given == 0:
+                opened.begin()
             if reading.whole:
                 reading.held = []
             elif exact and looks_ahead and pending["ahead"] is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import nn
+from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
 from ..checkpointing import Contents, Saver, load, save_sharded
@@ -21,7 +22,7 @@ from ..data import skip_first_batches
 from ..precision import unwrap_forward
 from .settings import Settings
 
-L = TypeVar("L", bound="torch.utils.data.DataLoader[Any]")
+L = TypeVar("L", bound=DataLoader[Any])
 
 
 class Saving(Settings):
