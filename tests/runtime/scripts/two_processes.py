@@ -20,11 +20,12 @@ def note_threads() -> None:
 atexit.register(note_threads)  # before the accelerator is made: the last registered is called first
 
 import data_checks  # noqa: E402
+import resume_checks  # noqa: E402
 import training_checks  # noqa: E402
 from both import FOLDER, me  # noqa: E402
 
 verdicts: dict[str, str] = {}
-for module in (data_checks, training_checks):
+for module in (data_checks, resume_checks, training_checks):
     for name, check in list(vars(module).items()):
         if not name.startswith("check_"):
             continue
