@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +26,7 @@ from torch.utils.data import (
 from accelerate_runtime import Accelerator, DataLoaderConfiguration
 from accelerate_runtime.data import DataLoaderShard
 
-EPOCHS = 3
+EPOCHS = 2
 LENGTH = 11  # with batches of 2: 6 an epoch, the last one short
 NUMBERS = list(range(LENGTH))
 
@@ -182,6 +183,7 @@ class Run:
         self.reseed(5)
         config = DataLoaderConfiguration(use_seedable_sampler=seedable)
         accelerator = Accelerator(gradient_accumulation_steps=steps, dataloader_config=config)
+        self.accelerator = accelerator
         self.loader: DataLoaderShard = accelerator.prepare(make())
 
     @staticmethod
@@ -190,16 +192,16 @@ class Run:
         numpy.random.seed(seed)
         torch.manual_seed(seed)
 
-    def train(self, epoch: int = 0, after_batch: Callable[[int], object] = lambda epoch: None) -> Trace:
-        """The epochs from `epoch` on."""
-        trace = []
+    def train(self, epoch: int = 0, then: Callable[[int, int], object] = lambda epoch, done: None) -> Trace:
+        """The epochs from `epoch` on; after each batch and each epoch `then` is told the epoch to go on in."""
+        trace: Trace = []
         for number in range(epoch, EPOCHS):
             if hasattr(self.loader.sampler, "set_epoch"):
                 self.loader.set_epoch(number)
             for batch in self.loader:
                 trace.append((plain(batch), draw()))
-                after_batch(number)
-            after_batch(number + 1)
+                then(number, len(trace))
+            then(number + 1, len(trace))
         return trace
 
     def save(self) -> tuple[bytes, Any]:
@@ -223,25 +225,20 @@ def plain(batch: Any) -> Any:
     return [plain(item) for item in batch] if isinstance(batch, (list, tuple)) else batch
 
 
-def check(new: Callable[[], Run], every: int = 1) -> None:
-    """Save after each batch and each epoch of a run; go on from every place in a new one."""
+def check(new: Callable[[], Run], places: set[int] | None = None) -> None:
+    """Save after each batch and each epoch of a run, and go on from each of these places (or `places`) in a new one."""
     whole = new().train()
-    saves: list[tuple[int, tuple[bytes, Any]]] = []
+    saves: list[tuple[int, int, tuple[bytes, Any]]] = []
     run = new()
-    assert run.train(after_batch=lambda epoch: saves.append((epoch, run.save()))) == whole  # saving changes nothing
-    done = -1
-    at_epochs = 0
-    for number, (epoch, saved) in enumerate(saves):
-        between = at_epochs < epoch
-        at_epochs = epoch
-        done += not between
+    assert run.train(0, lambda epoch, done: saves.append((epoch, done, run.save()))) == whole  # saving changes nothing
+    for number, (epoch, done, saved) in enumerate(saves):
         assert len(saved[0]) < 100_000
-        if number % every and not between:
+        if places is not None and number not in places:
             continue
         again = new()
         again.reseed(99)
         again.load(saved)
-        assert again.train(epoch) == whole[done + 1 :], (number, "between epochs" if between else "in an epoch")
+        assert again.train(epoch) == whole[done:], number
 
 
 @pytest.mark.parametrize("kind", LOADERS)
@@ -258,14 +255,99 @@ def test_and_with_a_seedable_sampler() -> None:
     check(lambda: Run(LOADERS["shuffled"], seedable=True))
 
 
-WORKERS = ["own generator", "own sampler", "sampler that counts", "augmented", "stream", "seekable stream"]
+WITH_WORKERS = ["own generator", "own sampler", "augmented", "stream", "seekable stream"]
+IN_AND_BETWEEN = {2, 5, 6, 9}
 
 
-@pytest.mark.parametrize("kind", WORKERS)
+@pytest.mark.parametrize("kind", WITH_WORKERS)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_and_with_workers(kind: str, persistent: bool) -> None:
-    check(lambda: Run(lambda: LOADERS[kind](num_workers=2, persistent_workers=persistent)), every=7)
+    check(lambda: Run(lambda: LOADERS[kind](num_workers=2, persistent_workers=persistent)), IN_AND_BETWEEN)
 
 
 def test_and_with_workers_and_batches_read_ahead() -> None:
-    check(lambda: Run(lambda: LOADERS["seekable stream"](num_workers=2), steps=4), every=7)
+    check(lambda: Run(lambda: LOADERS["seekable stream"](num_workers=2), steps=4), IN_AND_BETWEEN)
+
+
+def test_a_persistent_worker_goes_on_after_a_pass_that_was_left() -> None:
+    """Workers have fetched further than the script has read; the next pass goes on from there."""
+
+    def new() -> Run:
+        return Run(lambda: LOADERS["augmented"](num_workers=2, persistent_workers=True))
+
+    run = new()
+    for number, _ in enumerate(run.loader):
+        if number == 1:
+            break
+    saved = run.save()
+    rest = run.train(1)
+    again = new()
+    again.load(saved)
+    assert again.train(1) == rest
+
+
+def test_a_run_is_saved_and_goes_on_several_times() -> None:
+    """Also into a process that has iterated already, and twice from the same state."""
+    whole = Run(LOADERS["augmented"]).train()
+    trace: Trace = []
+    run = Run(LOADERS["augmented"])
+    for start, steps in ((0, 2), (2, 1), (3, 2)):
+        for batch in itertools.islice(run.loader, steps):
+            trace.append((plain(batch), draw()))
+            saved = run.save()
+        run = Run(LOADERS["augmented"])
+        run.train(2)
+        run.load(saved)
+        assert len(trace) == start + steps
+    assert trace + run.train() == whole
+    run.load(saved)
+    assert run.save()[0] == saved[0]  # before it is iterated
+    assert trace + run.train() == whole
+
+
+def test_a_loader_is_saved_while_another_is_read() -> None:
+    def new() -> tuple[Run, DataLoader[Any]]:
+        run = Run(LOADERS["augmented"])
+        return run, run.accelerator.prepare(LOADERS["shuffled"]())
+
+    def train(run: Run, evaluated: DataLoader[Any], epoch: int = 0, save_at: tuple[int, int] = (9, 9)) -> Any:
+        trace, saved = [], None
+        for number in range(epoch, 2):
+            for step, batch in enumerate(run.loader):
+                trace.append(plain([batch, *evaluated, draw()]))
+                if (number, step) == save_at:
+                    saved = run.save(), evaluated.state_dict(), len(trace)
+        return trace, saved
+
+    whole, _ = train(*new())
+    _, saved = train(*new(), save_at=(1, 3))
+    run, evaluated = new()
+    run.load(saved[0])
+    evaluated.load_state_dict(saved[1])
+    assert train(run, evaluated, 1)[0] == whole[saved[2] :]
+
+
+def test_a_suspended_loader_goes_on_too() -> None:
+    """A loader read by `next` here and there."""
+    run = Run(LOADERS["shuffled"])
+    batches = iter(run.loader)
+    for _ in range(4):
+        next(batches)
+    saved = run.save()
+    rest = [plain(batch) for batch in batches]
+    again = Run(LOADERS["shuffled"])
+    again.load(saved)
+    assert [plain(batch) for batch in again.loader] == rest
+    assert len(rest) == 2
+
+
+def test_a_stream_that_can_seek_is_not_read_again() -> None:
+    run = Run(LOADERS["seekable stream"])
+    for number, _ in enumerate(run.loader):
+        if number == 3:
+            saved = run.save()
+            break
+    again = Run(LOADERS["seekable stream"])
+    again.load(saved)
+    assert len(list(again.loader)) == 2
+    assert again.loader.dataset.read == 3

@@ -133,7 +133,7 @@ def test_at_the_end_of_an_epoch_the_script_has_gone_on() -> None:
         loader.load_state_dict(saved)
         torch.set_rng_state(random)
         assert epoch(accelerator.skip_first_batches(loader, skips)) == rest
-        assert loader.iteration == (1 if skips == 5 else 2)
+        assert loader.iteration == (3 if skips == 5 else 4)
     assert first != second
 
 
@@ -150,7 +150,7 @@ def test_a_loader_that_is_not_prepared() -> None:
     assert len(list(accelerate_runtime.skip_first_batches(items, 7))) == 3
     for workers in (0, 2):
         stream = DataLoader(Stream(), batch_size=2, num_workers=workers)
-        assert epoch(accelerate_runtime.skip_first_batches(stream, 3)) == epoch(stream)[3:]
+        assert sorted(epoch(accelerate_runtime.skip_first_batches(stream, 3))) == sorted(epoch(stream)[3:])
 
 
 def test_what_cannot_be_skipped_is_said() -> None:

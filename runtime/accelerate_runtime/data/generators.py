@@ -76,9 +76,8 @@ def _numpy_is_at(module: Any, state: Any) -> bool:
     if state is None or state["has_gauss"] or not type(bits).__name__ == state["bit_generator"] == "MT19937":
         return False
     at = ctypes.c_int.from_address(bits.ctypes.state_address + _WORDS)
-    return bool(at.value == state["state"]["pos"]) and (
-        ctypes.string_at(bits.ctypes.state_address, _WORDS) == state["state"]["key"].tobytes()
-    )
+    words = ctypes.string_at(bits.ctypes.state_address, _WORDS)
+    return bool(at.value == state["state"]["pos"] and words == state["state"]["key"].tobytes())
 
 
 def write(states: Mapping[str, Any], generators: Mapping[str, Any]) -> None:

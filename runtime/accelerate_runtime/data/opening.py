@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -74,6 +75,17 @@ class Opened:
             dataset: Any = self.source.dataset
             place["dataset"] = copy.deepcopy({"state": dataset.state_dict(), "ended": getattr(fetcher, "ended", False)})
         return place
+
+    def begin(self) -> None:
+        """Have samplers and streams that draw where they begin do so now."""
+        iterator = self.iterator
+        if isinstance(iterator, Workers):
+            return  # they have begun
+        if isinstance(iterator, _SingleProcessDataLoaderIter) and not is_stream(self.source):
+            items: Iterator[Any] = iterator._sampler_iter
+            iterator._sampler_iter = chain(list(islice(items, 1)), items)
+        else:
+            self.iterator = chain(list(islice(iterator, 1)), iterator)
 
     def _open_at_index(self, first: int) -> None:
         iterator = iter(self.source)

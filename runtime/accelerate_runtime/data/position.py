@@ -115,6 +115,8 @@ class Position:
                 action()
             opened = Opened(self.source, given, generators.unpack(pending["place"]), exact)
             reading = Reading(opened, start, epochs, given, pending["whole"] and exact)
+            if given == 0:
+                opened.begin()
             if reading.whole:
                 reading.held = []
             elif exact and looks_ahead and pending["ahead"] is not None:
@@ -195,7 +197,11 @@ class Position:
             )
         if state["pass"] is not None:
             self._expect("processes", state["processes"], self.processes, "start as many processes")
-            self._expect("process index", state["process"], self.index, "load each process's own state")
+            if state["process"] != self.index:
+                raise ValueError(
+                    f"the loader's state is that of process index {state['process']}, but this is {self.index}: each "
+                    "process saves and loads its own."
+                )
             self._expect("samples in the dataset", state["dataset"], self._dataset_length(), "use the same dataset")
             self._expect("batches in an epoch", state["batches"], self._length(), "use the same batch size and sampler")
             if not getattr(self.source, "in_order", True):

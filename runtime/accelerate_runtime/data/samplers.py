@@ -12,6 +12,8 @@ from typing import Any, Generic, TypeVar
 from torch.utils.data import BatchSampler, IterableDataset, get_worker_info
 
 from ..random import ForkedRandomness
+from . import generators
+from .generators import States
 from .rows import RowRange
 
 T = TypeVar("T")
@@ -249,6 +251,8 @@ class IterableDatasetShard(IterableDataset[Any]):
         self._first: Any = None  # the state of the dataset at the start of the pass, where it can seek
         self._ended = False
         self._loaded: dict[str, Any] | None = None
+        self.generators_at_start: States = {}
+        """In a worker that goes on in a pass: the random states that the pass began with there."""
 
     def __iter__(self) -> Iterator[Any]:
         wanted = (self.size or 1) * self.count
@@ -283,8 +287,12 @@ class IterableDatasetShard(IterableDataset[Any]):
         start: list[Any] = []
         if self.even and not self.drop_last:
             dataset.load_state_dict(self._first)
+            held = generators.global_generators() | generators.held_generators({"dataset": dataset})
+            now = generators.read(held)
             with around():
+                generators.write(self.generators_at_start, held)
                 start = list(itertools.islice(iter(dataset), wanted))
+            generators.write(now, held)
         dataset.load_state_dict(loaded["dataset"])
         if self.around is not None:
             self.around.inner = loaded["random"]

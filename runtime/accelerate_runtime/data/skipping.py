@@ -25,6 +25,8 @@ def skip_first_batches(dataloader: L, num_batches: int = 0) -> L:
     been loaded into `dataloader`: the first pass then goes on in that one, whatever its number of batches was, and with
     `num_batches` equal to it nothing is missing. `dataloader` itself has whole passes again after that.
 
+    Where workers read an iterable dataset that is not prepared, they take turns from the first one again.
+
     Args:
         dataloader: a prepared loader, or another DataLoader.
         num_batches: counted from the epoch's start, for each process. All of them or more leave an empty pass.

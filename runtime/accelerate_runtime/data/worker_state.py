@@ -40,16 +40,10 @@ class Reported:
 
 
 class BeginWorker:
-    """A `worker_init_fn` that calls `own`, then brings the worker to where `known` says it was.
+    """A `worker_init_fn` that calls `own`, then brings the worker to where `crew` says it was."""
 
-    Args:
-        known: reports, by the worker's number.
-    """
-
-    def __init__(
-        self, own: Callable[[int], object] | None, collate: ReportingCollate, known: dict[int, Report]
-    ) -> None:
-        self.own, self.collate, self.known = own, collate, known
+    def __init__(self, own: Callable[[int], object] | None, collate: ReportingCollate, crew: Crew) -> None:
+        self.own, self.collate, self.crew = own, collate, crew
 
     def __call__(self, worker: int) -> None:
         if self.own is not None:
@@ -57,13 +51,17 @@ class BeginWorker:
         info = get_worker_info()
         assert info is not None
         dataset: Any = info.dataset
-        inner = dataset.dataset if isinstance(dataset, (IterableDatasetShard, _EndedIn)) else dataset
+        dataset = dataset.dataset if isinstance(dataset, _EndedIn) else dataset
+        inner = dataset.dataset if isinstance(dataset, IterableDatasetShard) else dataset
         held = generators.held_generators({"dataset": inner, "collate_fn": self.collate.own})
         found = generators.global_generators() | held
-        report = self.known.get(worker, {})
-        generators.write(generators.unpack(report.get("generators", {})), found)
+        generators.write(generators.unpack(self.crew.before.get(worker, {}).get("generators", {})), found)
+        report = self.crew.reports.get(worker, {})
         if "dataset" in report:
             dataset.load_state_dict(generators.unpack(report["dataset"]["state"]))
+            if isinstance(dataset, IterableDatasetShard):
+                dataset.generators_at_start = generators.read(found)
+        generators.write(generators.unpack(report.get("generators", {})), found)
         self.collate.begin(dataset, found)
 
 
@@ -227,7 +225,7 @@ def _with_reports(source: DataLoader[Any], indices: IndicesFrom | None, crew: Cr
     collate = ReportingCollate(source.collate_fn, size)
     replaced: dict[str, Any] = {
         "collate_fn": collate,
-        "worker_init_fn": BeginWorker(source.worker_init_fn, collate, crew.reports),
+        "worker_init_fn": BeginWorker(source.worker_init_fn, collate, crew),
     }
     if indices is not None:
         replaced["sampler" if source.batch_sampler is None else "batch_sampler"] = indices

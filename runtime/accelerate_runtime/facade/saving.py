@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
 from torch import nn
+from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
 from ..checkpointing.hooks import Hooks, LoadHook, SaveHook
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..checkpointing.contents import Contents
     from ..checkpointing.saving import Saver
 
-L = TypeVar("L", bound="torch.utils.data.DataLoader[Any]")
+L = TypeVar("L", bound=DataLoader[Any])
 
 
 class Saving(Settings):
