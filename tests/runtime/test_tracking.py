@@ -109,6 +109,7 @@ def test_a_second_project_ends_the_first(registered: type[Remembering]) -> None:
     accelerator.init_trackers("first")
     first = accelerator.get_tracker("remembering")
     accelerator.init_trackers("second")
+    assert first.heard[-1] == "finish"
     second = accelerator.get_tracker("remembering")
     accelerator.end_training()
     assert first.heard == [("made", "first", {}), "start", "finish"]
