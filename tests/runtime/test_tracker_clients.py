@@ -159,7 +159,7 @@ def test_aim(tmp_path: Path, ending: str) -> None:
     (traces,) = meta["traces"].values()
     assert (traces["loss"]["first"], traces["loss"]["last_step"]) == (1.0, 2)
     assert traces["loss"]["last"] == LOSSES[-1][1]
-    assert ending or traces["picture"]["dtype"] == "list(image)"
+    assert ending or traces["picture"]["dtype"] == "list(aim.image)"
 
 
 @pytest.mark.parametrize("ending", ["", "forget"])
