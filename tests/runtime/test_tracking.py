@@ -109,6 +109,7 @@ def test_a_second_project_ends_the_first(registered: type[Remembering]) -> None:
     accelerator.init_trackers("first")
     first = accelerator.get_tracker("remembering")
     accelerator.init_trackers("second")
+    assert first.heard[-1] == "finish"
     second = accelerator.get_tracker("remembering")
     accelerator.end_training()
     assert first.heard == [("made", "first", {}), "start", "finish"]
@@ -138,9 +139,11 @@ def test_unknown_names_are_told_with_those_allowed() -> None:
     with pytest.raises(ValueError, match="log_with=3: pass a name"):
         Accelerator(log_with=3)
     accelerator = Accelerator(log_with=Remembering())
-    with pytest.raises(ValueError, match="init_kwargs: 'wandb' is not among the trackers"):
-        accelerator.init_trackers("project", init_kwargs={"wandb": {}})
-    accelerator.init_trackers("project")
+    with pytest.raises(ValueError, match=r"init_kwargs: there is no tracker 'wanb'; known are aim, .*remembering"):
+        accelerator.init_trackers("project", init_kwargs={"wanb": {}})
+    accelerator.init_trackers("project", init_kwargs={"wandb": {"for": "when it is asked for"}})
+    with pytest.raises(ValueError, match="log_kwargs: there is no tracker 'wanb'"):
+        accelerator.log({}, log_kwargs={"wanb": {}})
     with pytest.raises(ValueError, match=r"'wandb'.*the trackers are remembering"):
         accelerator.get_tracker("wandb")
 

@@ -38,7 +38,7 @@ class Tracking(Settings):
             init_kwargs: for a tracker's name, further arguments of its class: `{"wandb": {"tags": ["a"]}}`.
 
         Raises:
-            ValueError: `init_kwargs` names a tracker that `log_with` does not have.
+            ValueError: `init_kwargs` names a tracker that nobody knows (another tracker's entry is not used).
         """
         if self._trackers is not None and self.is_main_process:
             self._trackers.start(project_name, config, init_kwargs)

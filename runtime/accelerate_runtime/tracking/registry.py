@@ -139,7 +139,7 @@ def _check_choice(choice: Any) -> Choice:
     if not isinstance(choice, str):
         raise ValueError(f"log_with={choice!r}: pass a name, a LoggerType, a GeneralTracker, or a list of these")
     find(str(choice))
-    return LoggerType(choice) if choice in {kind.value for kind in LoggerType} else choice
+    return LoggerType(choice) if choice in list(LoggerType) else choice
 
 
 def _check_usable(choice: Choice, logging_dir: str | os.PathLike[str] | None) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from .base import BlankTracker, GeneralTracker
-from .registry import Choice, kind_of
+from .registry import LOGGER_TYPE_TO_CLASS, Choice, kind_of
 from .values import plain
 
 
@@ -34,13 +34,9 @@ class RunningTrackers:
         Called again, it finishes those that it made before; trackers that the script made go on.
 
         Raises:
-            ValueError: `init_kwargs` names a tracker that is not among them.
+            ValueError: `init_kwargs` names a tracker that nobody knows (another tracker's entry is not used).
         """
-        options = dict(init_kwargs or {})
-        names = [kind_of(choice).name for choice in self.chosen]
-        for name in options:
-            if name not in names:
-                raise ValueError(f"init_kwargs: {name!r} is not among the trackers ({', '.join(names) or 'none'})")
+        options = self._options("init_kwargs", init_kwargs)
         given = [choice for choice in self.chosen if isinstance(choice, GeneralTracker)]
         self._finish([tracker for tracker in self._open if tracker not in given])
         self.trackers = []
@@ -57,6 +53,14 @@ class RunningTrackers:
             for tracker in self.trackers:
                 tracker.store_init_configuration(dict(config))
 
+    def _options(self, argument: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        options = {str(name): value for name, value in (given or {}).items()}
+        known = {*LOGGER_TYPE_TO_CLASS, *(kind_of(choice).name for choice in self.chosen)}
+        for name in options:
+            if name not in known:
+                raise ValueError(f"{argument}: there is no tracker {name!r}; known are {', '.join(sorted(known))}")
+        return options
+
     def _make(self, choice: Choice, project_name: str, options: dict[str, Any]) -> GeneralTracker:
         tracker = kind_of(choice)
         if isinstance(tracker, GeneralTracker):
@@ -71,7 +75,7 @@ class RunningTrackers:
         if self._not_started("log()"):
             return
         ready = plain(values)
-        options = log_kwargs or {}
+        options = self._options("log_kwargs", log_kwargs) if log_kwargs else {}
         for tracker in self.trackers:
             tracker.log(ready, step=step, **(options.get(tracker.name) or {}))
 
