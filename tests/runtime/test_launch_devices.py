@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -62,11 +63,11 @@ def test_the_driver_is_asked_as_cuda_asks_it(monkeypatch: pytest.MonkeyPatch) ->
             return 0
 
     for broken, count in ((0, 2), (100, 0)):
-        monkeypatch.setattr(devices.ctypes, "CDLL", lambda name, broken=broken: Driver(broken))
+        monkeypatch.setattr(ctypes, "CDLL", lambda name, broken=broken: Driver(broken))
         assert devices._count_cuda() == count
 
     def missing(name: str) -> None:
         raise OSError(name)
 
-    monkeypatch.setattr(devices.ctypes, "CDLL", missing)
+    monkeypatch.setattr(ctypes, "CDLL", missing)
     assert devices._count_cuda() == 0

@@ -39,8 +39,8 @@ def test_each_option_reaches_the_config() -> None:
         "--multi_gpu --mixed_precision fp8 --num_machines 2 --machine_rank 1 --main_process_port 1 --gpu_ids 0,1 "
         "--debug --enable_cpu_affinity --num_cpu_threads_per_process 3 --gradient_accumulation_steps 4 "
         "--dynamo_backend INDUCTOR --dynamo_mode max-autotune --dynamo_use_dynamic --dynamo_use_regional_compilation "
-        "--rdzv_backend c10d --rdzv_conf timeout=5,read_timeout=6 --max_restarts 2 --monitor_interval 0.5 "
-        "--role r -t 3 --log_dir d --same_network x.py"
+        "--rdzv_backend c10d --rdzv_conf timeout=5,read_timeout=6 --max_restarts 2 --monitor_interval 0.5 --role r "
+        "-t 3 --log_dir d --same_network x.py"
     ).flags
     assert {name: value for name, value in vars(flags).items() if value is not None} == {
         "distributed_type": "MULTI_GPU",

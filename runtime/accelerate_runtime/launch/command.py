@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -51,6 +50,8 @@ def _settings(request: Request) -> Settings:
 def _check_script(request: Request) -> None:
     script = request.script
     if request.no_python:
+        import shutil
+
         if shutil.which(script) is None:
             raise ConfigError(f"program {script} was not found, or may not be executed")
     elif not request.module and not Path(script).is_file():

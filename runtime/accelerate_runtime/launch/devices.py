@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
-import platform
+import os
 import re
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ def count_devices() -> int:
         if kinds == {"cuda"}:
             return _count_cuda()
         if not kinds:
-            return int(sys.platform == "darwin" and platform.machine() == "arm64")
+            return int(sys.platform == "darwin" and os.uname().machine == "arm64")
     import torch
 
     return torch.accelerator.device_count()
@@ -42,6 +41,8 @@ def _built_for() -> set[str] | None:
 
 def _count_cuda() -> int:
     """NVIDIA GPUs that the driver shows this process; CUDA_VISIBLE_DEVICES counts."""
+    import ctypes
+
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
