@@ -157,14 +157,17 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
 
         Returns:
             The prepared objects in the order given; one alone is returned bare. A thing prepared before gives the same
-            prepared object again.
+            prepared object again. None stays None (a scheduler that a script may do without).
 
         Raises:
             TypeError: something cannot be prepared; the message says what it is and what to do.
         """
         if device_placement is not None and len(device_placement) != len(args):
             raise ValueError(f"device_placement has {len(device_placement)} items for {len(args)} objects to prepare")
-        kinds = [kind_of(thing, f"argument {number} of prepare()") for number, thing in enumerate(args, 1)]
+        kinds = [
+            None if thing is None else kind_of(thing, f"argument {number} of prepare()")
+            for number, thing in enumerate(args, 1)
+        ]
         if not args:
             raise TypeError("prepare() was called without anything to prepare")
         results: list[Any] = [None] * len(args)

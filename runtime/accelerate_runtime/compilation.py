@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from .plugins import TorchDynamoPlugin
@@ -18,7 +20,7 @@ def compile_model(model: nn.Module, plugin: TorchDynamoPlugin) -> None:
     if plugin.use_regional_compilation:
         compile_regions(model, **plugin.to_kwargs())
     else:
-        model.compile(**plugin.to_kwargs())
+        _compile_call(model, plugin.to_kwargs())
 
 
 def compile_regions(module: M, **compile_kwargs: Any) -> M:
@@ -35,13 +37,24 @@ def compile_regions(module: M, **compile_kwargs: Any) -> M:
     """
     if _repeats(module):
         for block in module.children():
-            block.compile(**compile_kwargs)
+            _compile_call(block, compile_kwargs)
     elif any(_repeats(part) for part in module.modules()):
         for child in module.children():
             compile_regions(child, **compile_kwargs)
     else:
-        module.compile(**compile_kwargs)
+        _compile_call(module, compile_kwargs)
     return module
+
+
+def _compile_call(module: nn.Module, arguments: dict[str, Any]) -> None:
+    """`module.compile(**arguments)`, which compiles nothing of a module whose class is torch's own (nn.Sequential)."""
+    compiled = torch.compile(_call, **arguments)
+    module._compiled_call_impl = functools.partial(compiled, module)
+
+
+def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    # the module is an argument, so that blocks alike share what is compiled
+    return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
 def is_compiled_module(module: nn.Module) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(I)?)?B?\s*")
 _OUT_OF_MEMORY = (
     "out of memory",  # CUDA, ROCm, XPU, MPS
     "cudnn_status_not_supported",
@@ -126,22 +128,17 @@ def convert_file_size_to_int(size: int | str) -> int:
     """A size in bytes.
 
     Args:
-        size: bytes, or a number with a unit: "10GB" (powers of 1000) or "10GiB" (powers of 1024), also KB, MB, TB.
+        size: bytes, or text such as "10GB" (powers of 1000) or "10GiB" (powers of 1024); also K, M and T.
 
     Raises:
         ValueError: it is neither.
     """
-    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
-        return size
-    text = str(size).strip().upper()
-    for power, letter in enumerate("KMGT", 1):
-        for unit, base in ((f"{letter}IB", 1024), (f"{letter}B", 1000)):
-            number = text.removesuffix(unit).strip()
-            if text.endswith(unit) and number.replace(".", "", 1).isdigit():
-                return int(float(number) * base**power)
-    if text.isdigit():
-        return int(text)
-    raise ValueError(f"{size!r} is not a size: pass a number of bytes, or such as '500MB' or '10GiB'")
+    match = None if isinstance(size, bool) else _SIZE.fullmatch(str(size).upper())
+    if match is None:
+        raise ValueError(f'{size!r} is not a size: pass bytes, or text such as "10GB" or "500MiB"')
+    number, unit, binary = match.groups()
+    power = " KMGT".index(unit) if unit else 0
+    return int(float(number) * (1024 if binary else 1000) ** power)
 
 
 def _free_memory_of_machine() -> int:

@@ -128,7 +128,9 @@ class ProcessControl:
 
     @contextmanager
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
-        """Give the block this process's consecutive part of `inputs`: a list, tuple, tensor, or a dict of such.
+        """Give the block this process's consecutive part of `inputs`.
+
+        They are a list, tuple or tensor, a dict of such, or a dataset of the `datasets` library.
 
         Args:
             apply_padding: repeat the last item where a process would get one less.
@@ -151,8 +153,12 @@ def split(inputs: Any, count: int, index: int, pad: bool = False) -> Any:
         return {key: split(value, count, index, pad) for key, value in inputs.items()}
     size, longer = divmod(len(inputs), count)
     begin = index * size + min(index, longer)
-    part = inputs[begin : begin + size + (index < longer)]
-    if pad and longer and index >= longer:
+    end = begin + size + (index < longer)
+    repeat = pad and longer > 0 and index >= longer
+    if callable(getattr(inputs, "select", None)):
+        return inputs.select([*range(begin, end), *([len(inputs) - 1] if repeat else [])])
+    part = inputs[begin:end]
+    if repeat:
         last = inputs[-1:]
         part = torch.cat([part, last]) if isinstance(part, torch.Tensor) else part + last
     return part

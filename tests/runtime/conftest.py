@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from accelerate_runtime import topology
+from accelerate_runtime.state import AcceleratorState, GradientState
 
 PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -18,7 +18,12 @@ def one_fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("ACCELERATE_")] + list(PLACE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    topology.reset()
+    forget()
     torch.manual_seed(0)
     yield
-    topology.reset()
+    forget()
+
+
+def forget() -> None:
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()

@@ -99,7 +99,6 @@ def test_a_scheduler_of_ones_own_make() -> None:
 @pytest.mark.parametrize(
     ("thing", "told"),
     [
-        (None, "it is None"),
         ([nn.Linear(1, 1)], r"prepare\(\*objects\)"),
         ({"a": nn.Linear(1, 1)}, "values one by one"),
         ((x for x in [1]), "Prepare the loader behind it"),
@@ -121,8 +120,15 @@ def test_other_things_are_refused_with_advice(thing: Any, told: str) -> None:
 def test_a_refused_argument_leaves_the_others_unprepared() -> None:
     accelerator, (model, optimizer, *_) = Accelerator(), objects()
     with pytest.raises(TypeError):
-        accelerator.prepare(model, optimizer, None)
+        accelerator.prepare(model, optimizer, [])
     assert accelerator._prepared.find(optimizer) is None
+
+
+def test_none_stays_none() -> None:
+    """A scheduler that a script may do without."""
+    model, scheduler = Accelerator().prepare(nn.Linear(1, 1), None)
+    assert scheduler is None
+    assert isinstance(model, nn.Linear)
 
 
 def test_the_single_preparers_check_their_kind() -> None:

@@ -13,20 +13,6 @@ from .layout import CheckpointError
 from .manifest import flush
 from .tensors import save_weights, without_duplicates
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-
-
-def size_in_bytes(text: int | str) -> int:
-    """A size such as 1000, "10GB" or "500MiB".
-
-    Raises:
-        ValueError: it is no size.
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", str(text).upper())
-    if match is None or float(match[1]) <= 0:
-        raise ValueError(f'max_shard_size={text!r}: pass bytes, or text such as "10GB" or "500MiB"')
-    return int(float(match[1]) * _UNITS[match[2] or ""])
-
 
 def split(state: dict[str, torch.Tensor], limit: int) -> list[dict[str, torch.Tensor]]:
     """The tensors in order, in parts of at most `limit` bytes; one that is larger is a part of its own."""

@@ -84,9 +84,12 @@ class Saving(Settings):
             safe_serialization: False writes `pytorch_model.bin` by `torch.save`.
         """
         from ..checkpointing.agreement import agree
-        from ..checkpointing.shards import save_sharded, size_in_bytes
+        from ..checkpointing.shards import save_sharded
+        from ..memory import convert_file_size_to_int
 
-        limit = size_in_bytes(max_shard_size)
+        limit = convert_file_size_to_int(max_shard_size)
+        if limit == 0:
+            raise ValueError(f"max_shard_size={max_shard_size!r}: must be more than nothing")
         state, error = self.get_state_dict(model), None
         if self._writes:
             try:

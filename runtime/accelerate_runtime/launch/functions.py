@@ -94,7 +94,7 @@ def notebook_launcher(
             log_line_prefix_template=log_line_prefix_template,
             local_addr=master_addr if num_nodes == 1 else None,
         )
-        elastic_launch(config, worker)()
+        elastic_launch(config, worker.run)()
 
 
 def debug_launcher(function: Callable[..., Any], args: tuple[Any, ...] = (), num_processes: int = 2) -> None:
@@ -115,7 +115,7 @@ def debug_launcher(function: Callable[..., Any], args: tuple[Any, ...] = (), num
         **interface,
     ):
         worker = _Worker(function, args, portable=method == "spawn", numbered=True)
-        start_processes(worker, nprocs=num_processes, start_method=method)  # type: ignore[no-untyped-call]
+        start_processes(worker.run, nprocs=num_processes, start_method=method)  # type: ignore[no-untyped-call]
 
 
 class _Worker:
@@ -132,7 +132,8 @@ class _Worker:
         self.numbered, self.portable = numbered, portable
         self.work: Any = _pickled(function, args) if portable else (function, args)
 
-    def __call__(self, *index: int) -> None:
+    def run(self, *index: int) -> None:
+        """Call the function, as one of several processes."""
         if self.numbered:
             os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(index[0])
         os.environ["FORK_LAUNCHED"] = "1"
@@ -155,7 +156,8 @@ def _pickled(function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     try:
         import cloudpickle  # type: ignore[import-untyped,unused-ignore]
     except ModuleNotFoundError:
-        if getattr(function, "__module__", None) == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        if getattr(function, "__module__", None) == "__main__" and not (script and Path(script).is_file()):
             raise RuntimeError(
                 f"this notebook already uses its accelerator, so the processes are started afresh, and "
                 f"{getattr(function, '__name__', 'the function')}() is not in a module that they can import: pip "

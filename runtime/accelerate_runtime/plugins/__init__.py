@@ -1,7 +1,7 @@
 """The configuration objects that a script may pass to Accelerator. Plain dataclasses, without torch."""
 
 from .accumulation import GradientAccumulationPlugin, check_steps
-from .base import KwargsHandler, flag_from_env
+from .base import KwargsHandler
 from .choices import ComputeEnvironment, DynamoBackend, PrecisionType, RNGType
 from .compilation import TorchDynamoPlugin
 from .fp8 import AORecipeKwargs, FP8BackendType, MSAMPRecipeKwargs, TERecipeKwargs
@@ -40,5 +40,4 @@ __all__ = [
     "TorchDynamoPlugin",
     "TorchTensorParallelConfig",
     "check_steps",
-    "flag_from_env",
 ]

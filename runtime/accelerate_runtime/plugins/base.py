@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
-from ..environment import parse_flag_from_env as flag_from_env
-
-__all__ = ["KwargsHandler", "flag_from_env"]
-
 
 class KwargsHandler:
     """Base of the dataclasses that carry keyword arguments to an object of torch."""

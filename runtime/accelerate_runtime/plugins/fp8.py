@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from .base import KwargsHandler, flag_from_env
+from ..environment import parse_flag_from_env
+from .base import KwargsHandler
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,9 +48,11 @@ class AORecipeKwargs(KwargsHandler):
     def __post_init__(self) -> None:
         if self.config is None:
             if self.pad_inner_dim is None:
-                self.pad_inner_dim = flag_from_env(_PREFIX + "PAD_INNER_DIM", True)
+                self.pad_inner_dim = parse_flag_from_env(_PREFIX + "PAD_INNER_DIM", True)
             if self.enable_fsdp_float8_all_gather is None:
-                self.enable_fsdp_float8_all_gather = flag_from_env(_PREFIX + "ENABLE_FSDP_FLOAT8_ALL_GATHER", True)
+                self.enable_fsdp_float8_all_gather = parse_flag_from_env(
+                    _PREFIX + "ENABLE_FSDP_FLOAT8_ALL_GATHER", True
+                )
         elif self.pad_inner_dim is not None or self.enable_fsdp_float8_all_gather is not None:
             raise ValueError(
                 "AORecipeKwargs: pad_inner_dim and enable_fsdp_float8_all_gather are part of `config`; set them there."
@@ -86,7 +89,7 @@ class TERecipeKwargs(KwargsHandler):
 
     def __post_init__(self) -> None:
         if self.use_autocast_during_eval is None:
-            self.use_autocast_during_eval = flag_from_env(_PREFIX + "USE_AUTOCAST_DURING_EVAL")
+            self.use_autocast_during_eval = parse_flag_from_env(_PREFIX + "USE_AUTOCAST_DURING_EVAL")
         if self.margin is None:
             self.margin = _number("MARGIN", 0)
         if self.interval is None:
@@ -98,10 +101,10 @@ class TERecipeKwargs(KwargsHandler):
             "amax_compute_algo", self.amax_compute_algo, "AMAX_COMPUTE_ALGO", ("most_recent", "max")
         )
         if self.override_linear_precision is None:
-            flags = [flag_from_env(f"{_PREFIX}OVERRIDE_{name}") for name in ("FPROP", "DGRAD", "WGRAD")]
+            flags = [parse_flag_from_env(f"{_PREFIX}OVERRIDE_{name}") for name in ("FPROP", "DGRAD", "WGRAD")]
             self.override_linear_precision = (flags[0], flags[1], flags[2])
         if self.use_mxfp8_block_scaling is None:
-            self.use_mxfp8_block_scaling = flag_from_env(_PREFIX + "USE_MXFP8_BLOCK_SCALING")
+            self.use_mxfp8_block_scaling = parse_flag_from_env(_PREFIX + "USE_MXFP8_BLOCK_SCALING")
 
 
 @dataclass

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from ..plugins import flag_from_env
+from ..environment import parse_flag_from_env
 from .base import GeneralTracker, on_main_process
 from .values import images, left_out, plain, table
 
@@ -47,7 +47,7 @@ class MLflowTracker(GeneralTracker):
         self.logging_dir = None if logging_dir is None else os.fspath(logging_dir)
         self.run_id = os.environ.get("MLFLOW_RUN_ID", run_id)
         self.tags = json.loads(tags) if isinstance(tags, str) else tags
-        self.nested_run = flag_from_env("MLFLOW_NESTED_RUN", nested_run)
+        self.nested_run = parse_flag_from_env("MLFLOW_NESTED_RUN", nested_run)
         self.run_name = run_name
         self.description = description
         self.active_run: Any = None
