@@ -47,3 +47,13 @@ def test_mixed_precision(launch: list[str], tmp_path: Path) -> None:
     results = re.findall(r"epoch (\d): (\d+) of 256 right in (\w+)", printed)
     assert [(epoch, mode) for epoch, _, mode in results] == [("0", "bf16"), ("1", "bf16"), ("2", "bf16")]
     assert int(results[-1][1]) > 240
+
+
+@PROCESSES
+def test_checkpoint_resume(launch: list[str], tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    whole = run(launch, "checkpoint_resume.py", cwd=tmp_path / "whole")
+    assert "final loss" in whole
+    assert "final loss" not in run(launch, "checkpoint_resume.py", "--stop_after", "25", cwd=tmp_path)
+    resumed = run(launch, "checkpoint_resume.py", cwd=tmp_path)
+    assert resumed == "going on after step 20\n" + whole
