@@ -3,8 +3,8 @@
     python examples/checkpoint_resume.py --stop_after 20   # ends in the middle of an epoch
     python examples/checkpoint_resume.py                   # goes on from there, to the loss of a run that never stopped
 
-`save_state` keeps everything that training depends on: weights, optimizer, schedule, random states, and where the loader
-stands in its epoch. A state appears whole or not at all, so a kill in the middle of a save loses nothing.
+`save_state` keeps everything that training depends on: weights, optimizer, schedule, random states, and where the
+loader stands in its epoch. A state appears whole or not at all: a kill in the middle of a save loses nothing.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ _HOMES = {
     "debug_launcher": "launch.functions",
     "find_executable_batch_size": "memory",
     "is_rich_available": "availability",
+    "load_checkpoint_in_model": "checkpointing.shards",
     "notebook_launcher": "launch.functions",
     "skip_first_batches": "data",
     "synchronize_rng_states": "random",
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     )
     from .availability import (
         is_rich_available as is_rich_available,
+    )
+    from .checkpointing.shards import (
+        load_checkpoint_in_model as load_checkpoint_in_model,
     )
     from .data import (
         skip_first_batches as skip_first_batches,

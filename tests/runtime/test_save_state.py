@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import xxhash
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -138,6 +139,36 @@ def test_accelerate_loads_a_state_that_we_wrote(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), ours.model.parameters(), strict=True))
     assert str(ours.optimizer.state_dict()) == str(optimizer.state_dict())
     assert schedule.state_dict() == ours.schedule.state_dict()
+
+
+def test_a_state_of_other_processes_loads_where_an_epoch_ended(tmp_path: Path) -> None:
+    """What two processes saved (written here by one that says so) is loaded by one."""
+    run = Run(tmp_path)
+    losses(run.steps(1))
+    folder = Path(run.accelerator.save_state())
+    as_if_of_two(folder)
+    fresh = Run(tmp_path)
+    fresh.accelerator.load_state(folder)
+    assert torch.equal(fresh.model[0].weight, run.model[0].weight)
+
+    interrupted = run.after(2)
+    folder = Path(run.accelerator.save_state())
+    del interrupted
+    as_if_of_two(folder)
+    with pytest.raises(ValueError, match=r"2.*processes.*1|processes.*2.*1"):
+        fresh.accelerator.load_state(folder)
+
+
+def as_if_of_two(folder: Path) -> None:
+    position = torch.load(folder / "position_0.bin")
+    for loader in position["loaders"]:
+        loader["processes"] = 2
+    torch.save(position, folder / "position_0.bin")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["num_processes"] = 2
+    content = (folder / "position_0.bin").read_bytes()
+    manifest["files"]["position_0.bin"] = {"size": len(content), "checksum": xxhash.xxh3_128(content).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 # Folders

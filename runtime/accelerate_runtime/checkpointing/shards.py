@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from .layout import CheckpointError
 from .manifest import flush
-from .tensors import save_weights, without_duplicates
+from .tensors import identity, save_weights, without_duplicates
+from .weights import load_weights
 
 
 def split(state: dict[str, torch.Tensor], limit: int) -> list[dict[str, torch.Tensor]]:
@@ -25,6 +28,52 @@ def split(state: dict[str, torch.Tensor], limit: int) -> list[dict[str, torch.Te
         parts[-1][name] = tensor
         size += tensor.nbytes
     return parts
+
+
+def load_checkpoint_in_model(model: nn.Module, checkpoint: str | os.PathLike[str], *, strict: bool = False) -> None:
+    """Load into `model` what `Accelerator.save_model` exported (or a model of the Hugging Face hub, downloaded).
+
+    Args:
+        checkpoint: the folder, one of its files of weights, or its index.
+        strict: every name of the model must be there, and no other. Accelerate's default is not to ask.
+
+    Raises:
+        CheckpointError: nothing of the kind is there, or the shapes are others.
+    """
+    present: set[str] = set()
+    for path in _files_of(Path(checkpoint)):
+        present |= load_weights(model, path, None, strict=False)
+    if not strict:
+        return
+    wanted = model.state_dict()
+    tied = {identity(wanted[name]) for name in present & wanted.keys()}
+    missing = [name for name in wanted if name not in present and identity(wanted[name]) not in tied]
+    foreign = sorted(present - wanted.keys())
+    if missing or foreign:
+        raise CheckpointError(f"{checkpoint} does not fit the model: missing are {missing}, and not its own {foreign}")
+
+
+def _files_of(checkpoint: Path) -> list[Path]:
+    if checkpoint.is_file() and not checkpoint.name.endswith(".index.json"):
+        return [checkpoint]
+    candidates = [checkpoint]
+    if checkpoint.is_dir():
+        names = (
+            "model.safetensors.index.json",
+            "model.safetensors",
+            "pytorch_model.bin.index.json",
+            "pytorch_model.bin",
+        )
+        candidates = [checkpoint / name for name in names]
+    for path in candidates:
+        if path.is_file() and path.name.endswith(".index.json"):
+            where: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+            return [path.parent / name for name in sorted(set(where.values()))]
+        if path.is_file():
+            return [path]
+    raise CheckpointError(
+        f"{checkpoint} holds no exported model: neither model.safetensors, pytorch_model.bin nor an index"
+    )
 
 
 def save_sharded(state: dict[str, Any], folder: Path, limit: int, safe: bool) -> None:

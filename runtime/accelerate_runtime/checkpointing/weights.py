@@ -16,12 +16,15 @@ from .streaming import Place, is_whole_storage, read_into, storages_in
 from .tensors import SafetensorsHeader, identity
 
 
-def load_weights(model: nn.Module, path: Path, checksum: str | None, **arguments: Any) -> None:
+def load_weights(model: nn.Module, path: Path, checksum: str | None, **arguments: Any) -> set[str]:
     """Load a file of weights into `model`, on whatever device it is.
 
     Args:
         checksum: of the file; None is not checked.
         arguments: of `load_state_dict`.
+
+    Returns:
+        The names that the file has.
 
     Raises:
         CheckpointError: the file is damaged, or its names or shapes are not the model's (torch's own message).
@@ -31,10 +34,11 @@ def load_weights(model: nn.Module, path: Path, checksum: str | None, **arguments
     places = _places(model, state, offsets) if not arguments else None
     if places is not None:
         check(path, read_into(path, places), checksum)
-        return
+        return set(state)
     if checksum is not None:
         check(path, checksum_of(path), checksum)
     _load(model, state, arguments)
+    return set(state)
 
 
 Mapped = tuple[dict[str, Any], dict[str, int]]

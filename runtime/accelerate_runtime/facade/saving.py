@@ -63,10 +63,9 @@ class Saving(Settings):
         Args:
             safe_serialization: as safetensors, which takes a flat dict of tensors; else by `torch.save`.
         """
-        from ..checkpointing.tensors import save_weights
+        from .. import files
 
-        if self._writes:
-            save_weights(obj, Path(f), safe_serialization)
+        files.save(obj, f, self.project_configuration.save_on_each_node, safe_serialization)
 
     def save_model(
         self,

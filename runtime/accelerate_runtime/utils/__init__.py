@@ -112,6 +112,8 @@ _HOMES = {
     "is_weights_only_available": "availability",
     "is_xccl_available": "availability",
     "is_xpu_available": "availability",
+    "load": "files",
+    "load_checkpoint_in_model": "checkpointing.shards",
     "override_numa_affinity": "affinity",
     "pad_across_processes": "collectives",
     "parse_choice_from_env": "environment",
@@ -202,6 +204,9 @@ if TYPE_CHECKING:
         is_xccl_available as is_xccl_available,
         is_xpu_available as is_xpu_available,
     )
+    from ..checkpointing.shards import (
+        load_checkpoint_in_model as load_checkpoint_in_model,
+    )
     from ..collectives import (
         broadcast as broadcast,
         broadcast_object_list as broadcast_object_list,
@@ -229,6 +234,7 @@ if TYPE_CHECKING:
         str_to_bool as str_to_bool,
     )
     from ..files import (
+        load as load,
         save as save,
     )
     from ..launch.basic import (
