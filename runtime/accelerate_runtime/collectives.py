@@ -244,4 +244,9 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 
 def _on_wire(tensor: torch.Tensor) -> torch.Tensor:
     """Contiguous (gloo is silently wrong on strided slices), without history, on the device that the group serves."""
-    return tensor.detach().to(topology.current().device).contiguous()
+    return tensor.detach().to(wire_device()).contiguous()
+
+
+def wire_device() -> torch.device:
+    """Where tensors must be for the process group to send them."""
+    return topology.current().device

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import topology
+from ..collectives import map_tensors
 from ..plugins import DistributedDataParallelKwargs
 from .base import Strategy
 
@@ -18,6 +21,38 @@ _alive: weakref.WeakSet[PreparedModel] = weakref.WeakSet()
 
 class PreparedModel(DistributedDataParallel):
     """DistributedDataParallel that says where a missing attribute is to be found."""
+
+    _awaits_backward = False
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The model's forward."""
+        if not self._join_config.enable:
+            return super().forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
+        return self._forward_joined(*inputs, **kwargs)
+
+    def _forward_joined(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Inside join_uneven_inputs, where processes that have run out follow one backward per forward."""
+        if not torch.is_grad_enabled():
+            with self.no_sync():  # tells them that no backward comes
+                return super().forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
+        if self._awaits_backward:
+            raise RuntimeError(
+                "the prepared model was called again before backward, inside join_uneven_inputs: processes that have "
+                "run out of batches cannot follow that. Give every process as many batches instead (even_batches=True)."
+            )
+        output = super().forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
+        if self.require_backward_grad_sync:
+            map_tensors(self._watch, output, strict=False)
+        return output
+
+    def _watch(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.requires_grad:
+            self._awaits_backward = True
+            tensor.register_hook(self._note_backward)  # type: ignore[no-untyped-call]
+        return tensor
+
+    def _note_backward(self, _: torch.Tensor) -> None:
+        self._awaits_backward = False
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -52,6 +87,30 @@ class DataParallel(Strategy):
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+
+@contextmanager
+def sync_in_backward(model: nn.Module) -> Iterator[None]:
+    """A context in which backward exchanges the gradients of `model`, though its forward ran under `no_sync`.
+
+    Raises:
+        ValueError: the model looks for unused parameters, which is done where forward ends.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        yield
+        return
+    if model.find_unused_parameters:
+        raise ValueError(
+            "trigger_sync_in_backward: a model with DistributedDataParallelKwargs(find_unused_parameters=True) looks "
+            "for them in forward, which ran without exchanging gradients: leave that forward out of no_sync instead."
+        )
+    before = model.require_backward_grad_sync, model.require_forward_param_sync
+    model.require_backward_grad_sync = model.require_forward_param_sync = True
+    model.reducer.prepare_for_backward([])  # what a forward outside no_sync would have done
+    try:
+        yield
+    finally:
+        model.require_backward_grad_sync, model.require_forward_param_sync = before
 
 
 def _let_go() -> None:
