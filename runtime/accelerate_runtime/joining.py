@@ -18,6 +18,7 @@ from .data import Pass
 from .data.channel import put_together, take_apart
 from .optimizer import AcceleratedOptimizer
 from .preparation import Prepared
+from .waiting import explain, together
 
 
 @contextmanager
@@ -37,6 +38,9 @@ def join_uneven_inputs(
         try:
             with Join([*members, rest], divide_by_initial_world_size=False):
                 yield
+        except RuntimeError as error:
+            explain("join_uneven_inputs", error)
+            raise
         finally:
             for member, config in zip(members, configs, strict=True):
                 member._join_config = config  # torch leaves it on: each later forward would wait for all processes
@@ -162,11 +166,11 @@ def _from(source: int, value: Any) -> Any:
     collectives.broadcast_object_list(form, source)
     if dist.get_rank() == source:
         for tensor in tensors:
-            dist.broadcast(tensor.to(device).contiguous(), source)
+            together("join_uneven_inputs", dist.broadcast, tensor.to(device).contiguous(), source)
         return value
     received = []
     for dtype, shape, home in form[1]:
         tensor = torch.empty(shape, dtype=dtype, device=device)
-        dist.broadcast(tensor, source)
+        together("join_uneven_inputs", dist.broadcast, tensor, source)
         received.append(tensor if home.type != "cpu" else tensor.cpu())
     return put_together(form[0], received)

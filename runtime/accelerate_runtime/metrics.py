@@ -9,6 +9,7 @@ import torch
 from . import collectives
 from .accumulation import GradientState
 from .data.samplers import Share
+from .structures import map_tensors
 from .topology import Topology
 
 
@@ -23,7 +24,7 @@ def gather_for_metrics(data: Any, state: GradientState, place: Topology, use_gat
         return data
     if use_gather_object or not _all_tensors(data):
         return _gather_objects(data, state)
-    return collectives.map_tensors(lambda tensor: _gather_rows(tensor, state, place), data)
+    return map_tensors(lambda tensor: _gather_rows(tensor, state, place), data)
 
 
 def _gather_rows(tensor: torch.Tensor, state: GradientState, place: Topology) -> torch.Tensor:
@@ -84,7 +85,7 @@ def _share_for(rows: int, state: GradientState, index: int) -> Share | None:
 
 def _all_tensors(data: Any) -> bool:
     try:
-        collectives.map_tensors(lambda tensor: tensor, data)
+        map_tensors(lambda tensor: tensor, data)
     except TypeError:
         return False
     return True

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..accumulation import GradientState
-from ..collectives import send_to_device
+from ..structures import send_to_device
 from .position import Position, Reading
 from .samplers import BatchSamplerShard, IterableDatasetShard, Share, Tagged
 

@@ -31,7 +31,7 @@ class Gathering(Settings):
         return metrics.gather_for_metrics(input_data, self.gradient_state, self._place, use_gather_object)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
-        """The tensors' "sum" or "mean" over the processes (or "none"), times `scale`, on every process."""
+        """The tensors' "sum", "mean" or "max" over the processes (or "none"), times `scale`, on every process."""
         return collectives.reduce(tensor, reduction, scale)
 
     def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:

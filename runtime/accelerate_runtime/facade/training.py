@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .. import items
+from .. import items, waiting
 from ..accumulation import MicroBatch
 from ..plugins import AutocastKwargs
 from .settings import Settings
@@ -42,11 +42,18 @@ class Training(Settings):
         if num_items is not None:
             state.counted += 1
             with items.counting(items.check_number(num_items), self._prepared.optimizers):
-                self._scaled(loss).backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+                self._backward(loss, *args, **kwargs)
             return
         if state.plugin.num_steps > 1:
             loss = loss / state.plugin.num_steps
-        self._scaled(loss).backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self._backward(loss, *args, **kwargs)
+
+    def _backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        try:
+            self._scaled(loss).backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            waiting.explain("backward", error)  # gradients are exchanged there
+            raise
 
     def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
         scaler = self._precision.scaler

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import topology
-from ..collectives import map_tensors
 from ..plugins import DistributedDataParallelKwargs
+from ..structures import map_tensors
 from .base import Strategy
 
 _alive: weakref.WeakSet[PreparedModel] = weakref.WeakSet()

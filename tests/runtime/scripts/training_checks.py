@@ -17,7 +17,14 @@ from torch.utils.data import (
 )
 
 from accelerate_runtime import Accelerator, DistributedType, PartialState
-from accelerate_runtime.utils import broadcast, gather, gather_object, pad_across_processes, reduce
+from accelerate_runtime.utils import (
+    DistributedOperationException,
+    broadcast,
+    gather,
+    gather_object,
+    pad_across_processes,
+    reduce,
+)
 
 
 def net(seed: int = 0) -> nn.Sequential:
@@ -40,6 +47,7 @@ def check_collectives() -> None:
     assert reduce(strided).tolist() == [0.5, 2.5, 4.5]
     assert reduce(strided, "none").tolist() == strided.tolist() == [me, 2 + me, 4 + me]
     assert accelerator.reduce(torch.tensor(me), "mean", scale=4.0).item() == 2
+    assert accelerator.reduce(torch.tensor([me, -me]), "max").tolist() == [1, 0]
     assert broadcast(strided, from_process=1).tolist() == [1, 3, 5]
     Pair = namedtuple("Pair", "a b")
     pair = gather(Pair(torch.tensor(me), {"k": torch.tensor([me == 0])}))
@@ -52,6 +60,33 @@ def check_collectives() -> None:
     assert gather_object([me, "x"]) == [0, "x", 1, "x"]
     with pytest.raises(TypeError, match="str"):
         gather("text")
+
+
+def check_debug_mode_compares_before_it_waits() -> None:
+    assert not PartialState().debug
+    PartialState().debug = True
+    try:
+        assert gather(torch.tensor([me])).tolist() == [0, 1]
+        assert pad_across_processes(torch.ones(1 + me)).shape == (2,)
+        for act, data, told in (
+            (gather, torch.ones(1 + me), r"process 1: gather of float32\[2\]"),
+            (
+                reduce,
+                {"x": torch.ones(2, dtype=[torch.int64, torch.bool][me])},
+                r"process 0: reduce of \{x: int64\[2\]\}",
+            ),
+            (broadcast, torch.ones((1,) * (me + 1)), r"process 1: broadcast of float32\[1, 1\]"),
+            (
+                pad_across_processes,
+                torch.ones((1,) * (me + 1)),
+                r"process 1: pad_across_processes of float32\[any, 1\]",
+            ),
+            ([gather, reduce][me], torch.ones(1), "process 1: reduce of"),
+        ):
+            with pytest.raises(DistributedOperationException, match=told):
+                act(data)
+    finally:
+        PartialState().debug = False
 
 
 def check_only_some_processes_act() -> None:
