@@ -7,64 +7,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import topology
 from ..plugins import DistributedDataParallelKwargs
-from ..structures import map_tensors
 from .base import Strategy
+from .prepared_model import PreparedModel
 
 _alive: weakref.WeakSet[PreparedModel] = weakref.WeakSet()
-
-
-class PreparedModel(DistributedDataParallel):
-    """DistributedDataParallel that says where a missing attribute is to be found."""
-
-    _awaits_backward = False
-
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The model's forward."""
-        if not self._join_config.enable:
-            return super().forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
-        return self._forward_joined(*inputs, **kwargs)
-
-    def _forward_joined(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Inside join_uneven_inputs, where processes that have run out follow one backward per forward."""
-        if not torch.is_grad_enabled():
-            with self.no_sync():  # tells them that no backward comes
-                return super().forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
-        if self._awaits_backward:
-            raise RuntimeError(
-                "the prepared model was called again before backward, inside join_uneven_inputs: processes that have "
-                "run out of batches cannot follow that. Give every process as many batches instead (even_batches=True)."
-            )
-        output = super().forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
-        if self.require_backward_grad_sync:
-            map_tensors(self._watch, output, strict=False)
-        return output
-
-    def _watch(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.requires_grad:
-            self._awaits_backward = True
-            tensor.register_hook(self._note_backward)  # type: ignore[no-untyped-call]
-        return tensor
-
-    def _note_backward(self, _: torch.Tensor) -> None:
-        self._awaits_backward = False
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            module = self.__dict__.get("_modules", {}).get("module")
-            if module is None or not hasattr(module, name):
-                raise
-            raise AttributeError(
-                f"the prepared model is wrapped for several processes and does not pass on {name!r}: use "
-                f"accelerator.unwrap_model(model).{name} (and call the prepared model itself in training)."
-            ) from None
 
 
 class DataParallel(Strategy):

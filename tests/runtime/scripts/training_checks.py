@@ -16,7 +16,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from accelerate_runtime import Accelerator, DistributedType, PartialState
+from accelerate_runtime import Accelerator, DistributedDataParallelKwargs, DistributedType, PartialState
 from accelerate_runtime.utils import (
     DistributedOperationException,
     broadcast,
@@ -207,9 +207,69 @@ def check_half_precision_trains_in_step() -> None:
         assert not half.optimizer_step_was_skipped
 
 
-def check_the_wrapper_says_where_an_attribute_is() -> None:
-    model = net()
-    model.greeting = "hello"  # type: ignore[assignment]
-    model = accelerator.prepare(model)
-    with pytest.raises(AttributeError, match=r"unwrap_model\(model\)\.greeting"):
-        _ = model.greeting
+class Wide(nn.Module):
+    """A model with attributes and methods of its own, as they are met in scripts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+        self.criterion = nn.MSELoss()
+        self.config, self.temperature = {"hidden": 4}, 1.0
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return self.encoder(x) * self.scale  # type: ignore[no-any-return]
+
+    def loss(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": self.criterion(self.forward(x), y) / self.temperature}
+
+    def train_alone(self, x: torch.Tensor) -> None:
+        self.forward(x).sum().backward()
+
+    def count(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encode(x))  # type: ignore[no-any-return]
+
+
+def check_attributes_and_methods_of_a_prepared_model() -> None:
+    torch.manual_seed(1)
+    inputs, targets = torch.randn(2, 4, 4), torch.randn(2, 4, 1)
+    torch.manual_seed(0)
+    alone = Wide()
+    alone.loss(inputs.flatten(0, 1), targets.flatten(0, 1))["loss"].backward()
+    torch.manual_seed(0)
+    model: Any = accelerator.prepare(Wide())
+    inner = accelerator.unwrap_model(model)
+    assert model.config is inner.config
+    assert model.scale is inner.scale
+    assert model.criterion is inner.criterion
+    if me == 0:
+        assert model.count() == 26  # on one process alone: nobody waits
+    model.loss(inputs[me], targets[me])["loss"].backward()
+    for mine, theirs in zip(inner.parameters(), alone.parameters(), strict=True):
+        assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)
+    model.temperature = 2.0
+    assert inner.temperature == 2.0
+    model.zero_grad()
+    with accelerator.no_sync(model):
+        model.loss(inputs[me], targets[me])["loss"].backward()
+    gradients = gather(inner.head.weight.grad)
+    assert not torch.equal(gradients[0], gradients[1])
+    with torch.no_grad():
+        assert model.encode(inputs[0]).shape == (4, 4)
+    with pytest.raises(AttributeError, match=r"unwrap_model\(model\)\.encoder"):
+        _ = model.encoder
+    with pytest.raises(TypeError, match="cannot be replaced"):
+        model.encoder = nn.Linear(4, 4)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = model.nothing
+    model.zero_grad()
+    with pytest.raises(RuntimeError, match="'train_alone' ran backward"):
+        model.train_alone(inputs[me])
+    searching = Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])
+    other: Any = searching.prepare(Wide())
+    assert other.count() == 26
+    with pytest.raises(RuntimeError, match="'loss' computed something with gradients"):
+        other.loss(inputs[me], targets[me])
