@@ -158,8 +158,14 @@ def find_batch_size(data: Any) -> int | None:
 
 
 def concatenate(data: list[Any], dim: int = 0) -> Any:
-    """A list of like structures joined into one structure, tensor by tensor, along `dim`."""
+    """A list of like structures joined into one structure, tensor by tensor, along `dim`; one alone is returned as is.
+
+    Raises:
+        TypeError: there is something else than tensors in several.
+    """
     first = data[0]
+    if len(data) == 1:
+        return first
     if isinstance(first, (list, tuple)):
         return rebuild(first, [concatenate([item[i] for item in data], dim) for i in range(len(first))])
     if isinstance(first, Mapping):
