@@ -130,9 +130,9 @@ class BatchSamplerShard:
 
     def _turn_rounds(self, source: Iterator[Any]) -> Iterator[tuple[list[Any], Share | None]]:
         start: list[Any] = []
-        full_turn = [] if self.atoms else [self.batch_size] * self.count  # atoms may be numbers, without a length
+        full_turn = [self.batch_size] * self.count
         while turn := list(itertools.islice(source, self.count)):
-            if full_turn and start and [*map(len, turn)] == full_turn:  # the rule, made short
+            if start and [*map(len, turn)] == full_turn:  # the rule, made short
                 yield turn, None
                 continue
             if len(turn) < self.count and self.drop_last:
