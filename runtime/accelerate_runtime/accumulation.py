@@ -42,6 +42,8 @@ class GradientState:
         """How many of these named the number of items that their loss is a sum over."""
         self.managed = False
         """Whether accumulate() is in use with windows of several micro-batches; else step and zero_grad always act."""
+        self.window_ends: Callable[[Pass], bool] | None = None
+        """Inside join_uneven_inputs: whether the latest batch is the last one of some process."""
 
     @property
     def uncounted(self) -> int:
@@ -98,7 +100,7 @@ class GradientState:
         """Enter the next micro-batch; returns whether an optimizer step ends it."""
         if self.plugin.num_steps > 1:
             self.managed = True
-        if self.plugin.sync_with_dataloader and self.end_of_dataloader:
+        if self.plugin.sync_with_dataloader and self._closed_by_loader():
             self.step, self.sync_gradients = 0, True
         else:
             self.step += 1
@@ -134,6 +136,12 @@ class GradientState:
     def _reset_state() -> None:
         """Forget which is the latest (for tests). Accelerators that exist keep theirs."""
         GradientState._shared_state = {}
+
+    def _closed_by_loader(self) -> bool:
+        """Whether the latest batch ends its accumulation window, however many micro-batches that has."""
+        if self.window_ends is None or not self.passes:
+            return self.end_of_dataloader
+        return self.managed and self.window_ends(self.passes[-1])
 
     def __repr__(self) -> str:
         return (

@@ -1,106 +1,47 @@
-"""gather, reduce, broadcast, pad and send_to_device over nested structures of tensors."""
+"""gather, reduce, broadcast and pad over nested structures of tensors, on all processes."""
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-from collections.abc import Callable, Mapping
+import warnings
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from . import topology
+from .structures import map_tensors
+from .waiting import together
 
 
-def map_tensors(action: Callable[[torch.Tensor], Any], data: Any, *, strict: bool = True) -> Any:
-    """`data` with `action` applied to each tensor in it: lists, tuples, namedtuples, mappings and dataclasses.
-
-    Raises:
-        TypeError: something in it is neither a tensor nor a container (only where `strict`; otherwise it is kept).
-    """
-    if isinstance(data, torch.Tensor):
-        return action(data)
-    if isinstance(data, (list, tuple)):
-        return rebuild(data, [map_tensors(action, item, strict=strict) for item in data])
-    if isinstance(data, Mapping):
-        return rebuild_mapping(data, {key: map_tensors(action, value, strict=strict) for key, value in data.items()})
-    if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        return rebuild_dataclass(data, lambda value: map_tensors(action, value, strict=strict))
-    if strict:
-        raise TypeError(
-            f"expected tensors, or lists, tuples and dicts of them, not {type(data).__name__}; for other objects use "
-            "gather_object or gather_for_metrics(..., use_gather_object=True)."
-        )
-    return data
+class DistributedOperationException(RuntimeError):
+    """In debug mode: the processes call different operations, or with different shapes."""
 
 
-def rebuild(like: Any, items: list[Any]) -> Any:
-    """A list, tuple or namedtuple of `like`'s type that holds `items`."""
-    if hasattr(like, "_fields"):
-        return type(like)(*items)
-    return type(like)(items)
+class CannotPadNestedTensorWarning(UserWarning):
+    """A nested tensor was passed to pad_across_processes, which leaves it as it is."""
 
 
-def rebuild_mapping(like: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    """A mapping of `like`'s type that holds `items` (defaultdict and its kind keep what else they know)."""
-    if type(like) is dict:
-        return items
-    new = copy.copy(like)
-    for key, value in items.items():
-        new[key] = value  # type: ignore[index]
-    return new
-
-
-def rebuild_dataclass(data: Any, action: Callable[[Any], Any]) -> Any:
-    """A copy of the dataclass instance `data` with `action` applied to its fields."""
-    new = copy.copy(data)
-    for item in dataclasses.fields(data):
-        object.__setattr__(new, item.name, action(getattr(data, item.name)))
-    return new
-
-
-def send_to_device(
-    tensor: Any, device: torch.device | str | int, non_blocking: bool = False, skip_keys: str | list[str] | None = None
-) -> Any:
-    """A nested structure with everything that has a `.to` method moved to `device`; other objects are kept.
+def _check(name: str, data: Any, free: int | None = None) -> None:
+    """In debug mode, compare what the processes are about to call with.
 
     Args:
-        tensor: tensors and objects with `.to`, in lists, tuples, namedtuples, mappings and dataclasses.
-        skip_keys: keys of mappings whose values stay where they are.
+        free: a dimension in which the tensors may differ.
     """
-    if isinstance(tensor, torch.Tensor):
-        return tensor.to(device, non_blocking=non_blocking)
-    if hasattr(tensor, "to") and not isinstance(tensor, type):
-        try:
-            return tensor.to(device, non_blocking=non_blocking)
-        except TypeError:  # a .to of its own, without non_blocking
-            return tensor.to(device)
-    if isinstance(tensor, (list, tuple)):
-        return rebuild(tensor, [send_to_device(item, device, non_blocking, skip_keys) for item in tensor])
-    if isinstance(tensor, Mapping):
-        skipped = [skip_keys] if isinstance(skip_keys, str) else skip_keys or []
-        moved = {
-            key: value if key in skipped else send_to_device(value, device, non_blocking, skip_keys)
-            for key, value in tensor.items()
-        }
-        return rebuild_mapping(tensor, moved)
-    if dataclasses.is_dataclass(tensor) and not isinstance(tensor, type):
-        return rebuild_dataclass(tensor, lambda value: send_to_device(value, device, non_blocking, skip_keys))
-    return tensor
+    if not topology.debugging() or not _spread():
+        return
 
+    def describe(tensor: torch.Tensor) -> str:
+        sizes: list[Any] = list(tensor.shape)
+        if free is not None and -tensor.ndim <= free < tensor.ndim:
+            sizes[free] = "any"
+        return f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, sizes))}]"
 
-def find_batch_size(data: Any) -> int | None:
-    """The length of the first dimension of the first tensor in `data` that has one; None where there is none."""
-    found: list[int] = []
-
-    def look(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.ndim:
-            found.append(tensor.shape[0])
-        return tensor
-
-    map_tensors(look, data, strict=False)
-    return found[0] if found else None
+    everyone = all_gather_object((name, repr(map_tensors(describe, data)).replace("'", "")))
+    if len(set(everyone)) > 1:
+        lines = "".join(f"\n  process {rank}: {theirs} of {shapes}" for rank, (theirs, shapes) in enumerate(everyone))
+        raise DistributedOperationException(
+            "the processes must call the same operation with tensors of the same types and shapes. They call:" + lines
+        )
 
 
 def gather(tensor: Any) -> Any:
@@ -112,13 +53,14 @@ def gather(tensor: Any) -> Any:
     Raises:
         TypeError: something in it is not a tensor.
     """
+    _check("gather", tensor)
     return map_tensors(_gather_one if _spread() else _same, tensor)
 
 
 def _gather_one(tensor: torch.Tensor) -> torch.Tensor:
     wire = _on_wire(tensor.reshape(1) if tensor.ndim == 0 else tensor)
     parts = [torch.empty_like(wire) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, wire)
+    together("gather", dist.all_gather, parts, wire)
     return torch.cat(parts)
 
 
@@ -137,41 +79,43 @@ def all_gather_object(value: Any) -> list[Any]:
     if not _spread():
         return [value]
     parts: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, value)
+    together("gather_object", dist.all_gather_object, parts, value)
     return parts
 
 
 def broadcast(tensor: Any, from_process: int = 0) -> Any:
     """The tensors of process `from_process`, on every process; shapes must agree. They keep their device."""
+    _check("broadcast", tensor)
     return map_tensors((lambda t: _broadcast_one(t, from_process)) if _spread() else _same, tensor)
 
 
 def _broadcast_one(tensor: torch.Tensor, source: int) -> torch.Tensor:
     wire = _on_wire(tensor).clone(memory_format=torch.contiguous_format)
-    dist.broadcast(wire, source)
+    together("broadcast", dist.broadcast, wire, source)
     return wire.to(tensor.device)
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
     """Replace, in place, the (picklable) items of `object_list` by those of `from_process`; returns the list."""
     if _spread():
-        dist.broadcast_object_list(object_list, src=from_process)
+        together("broadcast_object_list", dist.broadcast_object_list, object_list, src=from_process)
     return object_list
 
 
 def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
-    """The tensors' sum or mean over the processes, times `scale`, on every process; the originals are not changed.
+    """The tensors' sum, mean or maximum over the processes, times `scale`, on all of them; the originals stay.
 
     Args:
-        reduction: "sum", "mean", or "none" (each process keeps its own).
+        reduction: "sum", "mean", "max", or "none" (each process keeps its own).
 
     Raises:
         ValueError: another `reduction`.
     """
-    if reduction not in ("sum", "mean", "none"):
-        raise ValueError(f"reduction={reduction!r}: allowed are 'sum', 'mean' and 'none'")
+    if reduction not in ("sum", "mean", "max", "none"):
+        raise ValueError(f"reduction={reduction!r}: allowed are 'sum', 'mean', 'max' and 'none'")
     if reduction == "none":
         return tensor
+    _check("reduce", tensor)
     return map_tensors(lambda t: _reduce_one(t, reduction, scale), tensor)
 
 
@@ -179,7 +123,7 @@ def _reduce_one(tensor: torch.Tensor, reduction: str, scale: float) -> torch.Ten
     result = tensor
     if _spread():
         result = _on_wire(tensor).clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(result)
+        together("reduce", dist.all_reduce, result, dist.ReduceOp.MAX if reduction == "max" else dist.ReduceOp.SUM)
         if reduction == "mean":
             result = result / dist.get_world_size()
         result = result.to(tensor.device)
@@ -195,10 +139,17 @@ def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_fi
 
     A tensor without that dimension, or alone, is returned as it is.
     """
-    return map_tensors((lambda t: _pad_one(t, dim, pad_index, pad_first)) if _spread() else _same, tensor)
+    _check("pad_across_processes", tensor, free=dim)
+    return map_tensors(lambda t: _pad_one(t, dim, pad_index, pad_first), tensor)
 
 
 def _pad_one(tensor: torch.Tensor, dim: int, pad_index: float, pad_first: bool) -> torch.Tensor:
+    if tensor.is_nested:
+        told = "pad_across_processes leaves a nested tensor as it is; pass tensor.to_padded_tensor(...) instead."
+        warnings.warn(told, CannotPadNestedTensorWarning, stacklevel=4)
+        return tensor
+    if not _spread():
+        return tensor
     if not -tensor.ndim <= dim < tensor.ndim:
         return tensor
     longest = int(_gather_one(torch.tensor(tensor.shape[dim], device=tensor.device)).max())
@@ -211,27 +162,15 @@ def _pad_one(tensor: torch.Tensor, dim: int, pad_index: float, pad_first: bool) 
     return torch.cat([filler, tensor] if pad_first else [tensor, filler], dim=dim)
 
 
-def concatenate(data: list[Any], dim: int = 0) -> Any:
-    """A list of like structures joined into one structure, tensor by tensor, along `dim`."""
-    first = data[0]
-    if isinstance(first, (list, tuple)):
-        return rebuild(first, [concatenate([item[i] for item in data], dim) for i in range(len(first))])
-    if isinstance(first, Mapping):
-        return rebuild_mapping(first, {key: concatenate([item[key] for item in data], dim) for key in first})
-    if not isinstance(first, torch.Tensor):
-        raise TypeError(f"can only concatenate tensors, not {type(first).__name__}")
-    return torch.cat(data, dim=dim)
-
-
 def wait_for_everyone() -> None:
     """Return once every process has called this."""
     if not _spread():
         return
     place = topology.current()
     if place.device.type == "cpu":
-        dist.barrier()
+        together("wait_for_everyone", dist.barrier)
     else:
-        dist.barrier(device_ids=[place.device.index])
+        together("wait_for_everyone", dist.barrier, device_ids=[place.device.index])
 
 
 def _spread() -> bool:
@@ -244,4 +183,9 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 
 def _on_wire(tensor: torch.Tensor) -> torch.Tensor:
     """Contiguous (gloo is silently wrong on strided slices), without history, on the device that the group serves."""
-    return tensor.detach().to(topology.current().device).contiguous()
+    return tensor.detach().to(wire_device()).contiguous()
+
+
+def wire_device() -> torch.device:
+    """Where tensors must be for the process group to send them."""
+    return topology.current().device

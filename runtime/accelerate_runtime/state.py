@@ -190,7 +190,12 @@ class PartialState(ProcessControl):
 
     @property
     def debug(self) -> bool:
-        return False
+        """Whether collectives compare their arguments between processes first (ACCELERATE_DEBUG_MODE); may be set."""
+        return topology.debugging()
+
+    @debug.setter
+    def debug(self, on: bool) -> None:
+        topology.set_debugging(on)
 
     @property
     def initialized(self) -> bool:

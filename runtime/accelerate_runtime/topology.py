@@ -13,6 +13,7 @@ from enum import Enum
 import torch
 import torch.distributed as dist
 
+from . import waiting
 from .environment import get_int_from_env, parse_flag_from_env
 from .plugins import InitProcessGroupKwargs
 
@@ -70,6 +71,7 @@ _LOCAL_RANK = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "M
 
 _current: Topology | None = None
 _owns_group = False
+_debugging: bool | None = None
 _before_shutdown: list[Callable[[], None]] = []
 
 
@@ -116,6 +118,20 @@ def world_size() -> int:
     return _current.num_processes if _current is not None else _told()[1]
 
 
+def debugging() -> bool:
+    """Whether collectives compare what they are called with first: as set, else as ACCELERATE_DEBUG_MODE says."""
+    global _debugging
+    if _debugging is None:
+        _debugging = parse_flag_from_env("ACCELERATE_DEBUG_MODE")
+    return _debugging
+
+
+def set_debugging(on: bool) -> None:
+    """Have collectives compare their arguments first, or not. To be called on all processes."""
+    global _debugging
+    _debugging = on
+
+
 def before_shutdown(action: Callable[[], None]) -> None:
     """Have `action` called before the process group is destroyed (an engine lets go of the group there)."""
     if action not in _before_shutdown:
@@ -125,6 +141,7 @@ def before_shutdown(action: Callable[[], None]) -> None:
 def shutdown() -> None:
     """Leave the process group, if we created it. Harmless when called twice."""
     global _owns_group
+    waiting.end()
     if not _owns_group:
         return
     _owns_group = False
@@ -137,8 +154,8 @@ def shutdown() -> None:
 
 def reset() -> None:
     """Forget the topology, so that the next `connect` reads the environment again (for tests)."""
-    global _current
-    _current = None
+    global _current, _debugging
+    _current = _debugging = None
 
 
 def _discover(cpu: bool, init: InitProcessGroupKwargs | None) -> Topology:
@@ -197,6 +214,7 @@ def _pick_device(cpu: bool, local_rank: int, world: int) -> torch.device:
 def _join_group(device: torch.device, init: InitProcessGroupKwargs | None) -> str:
     global _owns_group
     if dist.is_initialized():
+        waiting.begin()
         return str(dist.get_backend())
     backend = dist.get_default_backend_for_device(device)
     arguments = init.to_kwargs() if init is not None else {}
@@ -215,6 +233,7 @@ def _join_group(device: torch.device, init: InitProcessGroupKwargs | None) -> st
     arguments |= {"rank": rank, "world_size": world}
     _import_holders()
     dist.init_process_group(backend, **arguments)
+    waiting.begin()
     if not _owns_group:
         _owns_group = True
         atexit.register(shutdown)

@@ -20,6 +20,7 @@ from torch.utils.data import (
 from accelerate_runtime.accumulation import GradientState
 from accelerate_runtime.data import BatchSamplerShard, DataLoaderShard, IterableDatasetShard, prepare_loader
 from accelerate_runtime.data.samplers import Tagged, deal
+from accelerate_runtime.data_loader import prepare_data_loader
 from accelerate_runtime.plugins import DataLoaderConfiguration
 from accelerate_runtime.topology import DistributedType, Topology
 
@@ -184,3 +185,15 @@ def test_a_streams_shard_travels_to_workers() -> None:
     assert [getattr(x, "value", x) for x in pickle.loads(pickle.dumps(shard))] == [1, 0]
     with pytest.raises(ValueError, match="multiple of 2"):
         prepared(DataLoader(Stream(), batch_size=3), split_batches=True)
+
+
+def test_a_loader_may_be_prepared_without_an_accelerator() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=2)
+    alone = prepare_data_loader(loader, put_on_device=True)
+    assert isinstance(alone, DataLoaderShard)
+    assert alone.source is loader
+    second = prepare_data_loader(loader, "cpu", num_processes=2, process_index=1)
+    assert [x.tolist() for (x,) in second] == [[2, 3], [6, 7]]
+    assert GradientState().active_dataloader is None
+    with pytest.raises(NotImplementedError, match="torch_device_mesh"):
+        prepare_data_loader(loader, torch_device_mesh=1)

@@ -51,8 +51,9 @@ def test_a_batch_that_is_not_full() -> None:
 
 def test_two_ways_to_see_it_are_none() -> None:
     two = [torch.ones(2, 3), torch.ones(2, 3)]
-    assert layout_of(two, 2, default_collate=True) == [ROWS, ROWS]  # x and y of two samples
-    assert layout_of(two, 2, default_collate=False) is None  # or two samples of two rows each
+    assert layout_of(two, 2, default_collate=False) == [ROWS, ROWS]  # x and y of two samples
+    assert layout_of({"images": two}, 2, default_collate=True) == {"images": [ROWS, ROWS]}
+    assert layout_of({"images": two}, 2, default_collate=False) is None  # or two images of two rows each
 
 
 def test_rows_are_taken_out_and_joined() -> None:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, namedtuple
+import warnings
+from collections import OrderedDict, UserDict, defaultdict, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
-from accelerate_runtime.utils import broadcast_object_list, concatenate, find_batch_size, gather_object, send_to_device
+from accelerate_runtime.utils import (
+    CannotPadNestedTensorWarning,
+    broadcast_object_list,
+    concatenate,
+    find_batch_size,
+    gather_object,
+    honor_type,
+    listify,
+    pad_across_processes,
+    recursively_apply,
+    send_to_device,
+)
 
 Pair = namedtuple("Pair", "left right")
 
@@ -57,6 +69,36 @@ def test_everything_that_can_move_moves_and_keeps_its_type() -> None:
 def test_keys_may_be_skipped() -> None:
     moved = send_to_device({"a": torch.ones(1), "b": torch.ones(1)}, "meta", skip_keys="b")
     assert (moved["a"].device.type, moved["b"].device.type) == ("meta", "cpu")
+
+
+def test_a_function_is_applied_to_chosen_items() -> None:
+    data = {"a": [torch.ones(2), 3], "pair": Pair(torch.zeros(1), "text")}
+    doubled = recursively_apply(lambda t, by: t * by, data, 2)
+    assert doubled["a"][0].tolist() == [2, 2]
+    assert doubled["a"][1] == 3
+    assert type(doubled["pair"]) is Pair
+    assert recursively_apply(lambda n: n + 1, data, test_type=lambda item: isinstance(item, int))["a"][1] == 4
+    with pytest.raises(TypeError, match=r"<class 'int'>.*`tolist`.*`is_torch_tensor`"):
+        recursively_apply(torch.Tensor.tolist, data, error_on_other_type=True)
+    assert honor_type(Pair(1, 2), (n + 1 for n in (1, 2))) == Pair(2, 3)
+    assert honor_type([1], iter("ab")) == ["a", "b"]
+    assert listify({"a": torch.tensor([[1, 2]]), "b": "text"}) == {"a": [[1, 2]], "b": "text"}
+
+
+def test_user_dicts_and_compiled_moves() -> None:
+    moved = send_to_device(UserDict(a=torch.ones(1), b=["text"]), "meta")
+    assert type(moved) is UserDict
+    assert (moved["a"].device.type, moved["b"]) == ("meta", ["text"])
+    compiled = torch.compile(send_to_device, fullgraph=True, backend="eager")
+    assert compiled({"a": torch.ones(1)}, "cpu")["a"].tolist() == [1]
+
+
+def test_nested_tensors_are_not_padded() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nested = torch.nested.nested_tensor([[1, 2], [1]])  # torch says that it is a prototype
+    with pytest.warns(CannotPadNestedTensorWarning):
+        assert pad_across_processes(nested) is nested
 
 
 def test_small_helpers() -> None:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, default
 from .. import topology
 from ..plugins import DataLoaderConfiguration
 from ..topology import Topology
+from ..waiting import together
 from .channel import Kind, Label, Receiver, Sender
 from .loader import DataLoaderShard
 from .rows import RowRange, layout_of, take_out
@@ -114,6 +115,9 @@ class Dispatched:
         self._deliver(label)
 
     def _deliver(self, label: Label) -> None:
+        together("the next batch of a dispatched loader", self._send_packed, label)
+
+    def _send_packed(self, label: Label) -> None:
         for work in [work for sender in self._senders for work in sender.send(label)]:
             work.wait()
 

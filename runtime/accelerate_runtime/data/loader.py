@@ -10,19 +10,20 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..accumulation import GradientState
-from ..collectives import send_to_device
+from ..structures import send_to_device
 from .position import Position, Reading
-from .samplers import Share, Tagged
+from .samplers import BatchSamplerShard, IterableDatasetShard, Share, Tagged
 
 
 class Pass:
     """One iteration over a prepared loader: which batch it gave last, and what that batch is made of."""
 
-    __slots__ = ("at_end", "loader", "share")
+    __slots__ = ("at_end", "loader", "number", "share")
 
     def __init__(self, loader: DataLoaderShard) -> None:
         self.loader = loader
         self.at_end = False
+        self.number = -1
         self.share: Share | None = None
 
 
@@ -37,6 +38,7 @@ class DataLoaderShard(DataLoader[Any]):
         source: what is iterated: `base`, or a copy of it over a shard of its sampler or dataset.
         device: where batches go; None leaves them where they are.
         share: tells how batch number i was dealt (None: evenly, without padding).
+        dealing: what deals the samples, where it is ours.
         prepare_pass: called where a pass begins.
     """
 
@@ -55,6 +57,7 @@ class DataLoaderShard(DataLoader[Any]):
         process_index: int = 0,
         split_batches: bool = False,
         share: Callable[[int], Share | None] | None = None,
+        dealing: BatchSamplerShard | IterableDatasetShard | None = None,
         prepare_pass: Sequence[Callable[[], object]] = (),
     ) -> None:
         # Deliberately not DataLoader.__init__: this is a view of two loaders that exist already.
@@ -62,7 +65,7 @@ class DataLoaderShard(DataLoader[Any]):
         own["base"], own["source"], own["gradient_state"] = base, source, gradient_state
         own["device"], own["non_blocking"] = device, non_blocking
         own["_processes"], own["_split"] = processes, split_batches
-        own["_share"], own["_prepare_pass"] = share, prepare_pass
+        own["_share"], own["dealing"], own["_prepare_pass"] = share, dealing, prepare_pass
         own["position"], own["skipped"] = Position(base, source, processes, process_index), None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -77,6 +80,7 @@ class DataLoaderShard(DataLoader[Any]):
                 if passes[-1] is not this:  # another loader gave a batch meanwhile
                     passes.remove(this)
                     passes.append(this)
+                this.number = number
                 if number == last:
                     this.at_end = True
                 reading.given = number + 1

@@ -50,21 +50,23 @@ def prepare_loader(
     device = place.device if move and place.device.type != "cpu" else None
     source: Any = loader
     kind = DataLoaderShard
+    dealing: BatchSamplerShard | IterableDatasetShard | None = None
     share: Callable[[int], Share | None] | None = None
     prepare: list[Callable[[], object]] = []
     if place.num_processes > 1:
-        dealing = _own_dealing(loader, place)
+        own_sampler = _own_dealing(loader, place)
         if config.dispatch_batches:
-            kind, source = DataLoaderDispatcher, dispatched(loader, place, config, slice_fn, dealing)
-            share = source.share
-        elif dealing is not None:
-            share = _share_of_distributed_sampler(loader, dealing, place)
+            kind, source = DataLoaderDispatcher, dispatched(loader, place, config, slice_fn, own_sampler)
+            dealing, share = source.dealing, source.share
+        elif own_sampler is not None:
+            share = _share_of_distributed_sampler(loader, own_sampler, place)
         elif isinstance(loader.dataset, IterableDataset):
             source, begin = _shard_stream(loader, place, config)
+            dealing = source.dataset
             prepare.append(begin)
         else:
-            source, shard = _shard_batches(loader, place, config)
-            share = shard.share
+            source, dealing = _shard_batches(loader, place, config)
+            share = dealing.share
         others = [kind for kind in rng_types if kind != "generator"]
         if others:
             prepare.append(lambda: synchronize_rng_states(others))
@@ -78,6 +80,7 @@ def prepare_loader(
         process_index=place.process_index,
         split_batches=config.split_batches,
         share=share,
+        dealing=dealing,
         prepare_pass=prepare,
     )
 

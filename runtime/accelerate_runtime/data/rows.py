@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..collectives import rebuild, rebuild_mapping
+from ..structures import rebuild, rebuild_mapping
 
 ROWS, WHOLE = "rows", "whole"
 Layout = Any

@@ -151,20 +151,31 @@ class BatchSamplerShard:
                 yield turn + spare, Share(sizes + spare_sizes, sizes + (0,) * missing)
 
     def __len__(self) -> int:
+        return self._length(self.index)
+
+    def lengths(self) -> list[int]:
+        """How many batches each process gets.
+
+        Raises:
+            TypeError: the batch sampler has no length.
+        """
+        return [self._length(index) for index in range(self.count)]
+
+    def _length(self, index: int) -> int:
         total = len(self.batches)
         if self.split and not self.atoms:
-            return total - self._without_part_of_last()
+            return total - self._without_part_of_last(index)
         if self.even:
             return total // self.count if self.drop_last else -(-total // self.count)
-        return total // self.count + (not self.drop_last and self.index < total % self.count)
+        return total // self.count + (not self.drop_last and index < total % self.count)
 
-    def _without_part_of_last(self) -> bool:
-        """Whether the last batch is too short to give this process a sample."""
+    def _without_part_of_last(self, index: int) -> bool:
+        """Whether the last batch is too short to give process `index` a sample."""
         sampler = getattr(self.batches, "sampler", None)
         if self.even or self.drop_last or self.batch_size is None or sampler is None:
             return False
         last = len(sampler) % self.batch_size
-        return last > 0 and self.index * -(-last // self.count) >= last
+        return last > 0 and index * -(-last // self.count) >= last
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the epoch on to the batch sampler and its sampler, where they take one."""
@@ -308,6 +319,14 @@ class IterableDatasetShard(IterableDataset[Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Begin the next pass there."""
         self._loaded = state
+
+    def lengths(self) -> list[int]:
+        """How many batches each process gets.
+
+        Raises:
+            TypeError: always; a stream's length is not known.
+        """
+        raise TypeError("an iterable dataset has no length that could be relied on")
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the epoch on to the dataset, where it takes one."""

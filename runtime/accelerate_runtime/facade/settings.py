@@ -163,10 +163,6 @@ class NotSupported(NotImplementedError, AttributeError):
 
 _LATER = frozenset(
     [
-        "set_trigger",
-        "check_trigger",
-        "join_uneven_inputs",
-        "trigger_sync_in_backward",
         "lomo_backward",
         "deepspeed_ulysses_dl_adapter",
     ]

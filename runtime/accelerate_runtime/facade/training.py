@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 
-from .. import items
+from .. import items, waiting
 from ..accumulation import MicroBatch
 from ..plugins import AutocastKwargs
 from .settings import Settings
@@ -42,11 +42,18 @@ class Training(Settings):
         if num_items is not None:
             state.counted += 1
             with items.counting(items.check_number(num_items), self._prepared.optimizers):
-                self._scaled(loss).backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+                self._backward(loss, *args, **kwargs)
             return
         if state.plugin.num_steps > 1:
             loss = loss / state.plugin.num_steps
-        self._scaled(loss).backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self._backward(loss, *args, **kwargs)
+
+    def _backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        try:
+            self._scaled(loss).backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            waiting.explain("backward", error)  # gradients are exchanged there
+            raise
 
     def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
         scaler = self._precision.scaler
@@ -68,6 +75,35 @@ class Training(Settings):
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
         """A context in which backward leaves the model's gradients in this process."""
         return self._strategy.no_sync(model)
+
+    @staticmethod
+    def trigger_sync_in_backward(model: nn.Module) -> AbstractContextManager[None]:
+        """A context in which `backward` exchanges the model's gradients, though its forward ran under `no_sync`."""
+        from ..strategies.ddp import sync_in_backward
+
+        return sync_in_backward(model)
+
+    def join_uneven_inputs(
+        self, joinables: list[Any], even_batches: bool | None = None
+    ) -> AbstractContextManager[None]:
+        """A context for a loop over different numbers of batches: processes that have run out keep up with the others.
+
+        Where some have run out, gradients are averaged over those left, as one process would over a smaller batch (in
+        Accelerate, and by torch's default, they are divided by all). Accumulation windows end on all processes where
+        one of them has its last batch. Afterwards all have the model, the optimizers, the schedulers and the loss scale
+        of a process that did every step. Collectives of the script's own (gather, …) must stay outside the loop.
+
+        Args:
+            joinables: prepared models, and optimizers that are Joinable.
+            even_batches: overrides DataLoaderConfiguration.even_batches for the prepared loaders, in here.
+
+        On one process nothing is done.
+        """
+        if not self.use_distributed:
+            return nullcontext()
+        from ..joining import join_uneven_inputs
+
+        return join_uneven_inputs(joinables, even_batches, self._prepared, self.gradient_state, self.device)
 
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """A context in which operations run in mixed precision, if that was asked for."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..collectives import map_tensors
+from ..structures import map_tensors
 
 if TYPE_CHECKING:
     from .mode import Precision

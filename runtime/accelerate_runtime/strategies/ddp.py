@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from torch import nn
@@ -12,24 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import topology
 from ..plugins import DistributedDataParallelKwargs
 from .base import Strategy
+from .prepared_model import PreparedModel
 
 _alive: weakref.WeakSet[PreparedModel] = weakref.WeakSet()
-
-
-class PreparedModel(DistributedDataParallel):
-    """DistributedDataParallel that says where a missing attribute is to be found."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            module = self.__dict__.get("_modules", {}).get("module")
-            if module is None or not hasattr(module, name):
-                raise
-            raise AttributeError(
-                f"the prepared model is wrapped for several processes and does not pass on {name!r}: use "
-                f"accelerator.unwrap_model(model).{name} (and call the prepared model itself in training)."
-            ) from None
 
 
 class DataParallel(Strategy):
@@ -52,6 +38,30 @@ class DataParallel(Strategy):
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+
+@contextmanager
+def sync_in_backward(model: nn.Module) -> Iterator[None]:
+    """A context in which backward exchanges the gradients of `model`, though its forward ran under `no_sync`.
+
+    Raises:
+        ValueError: the model looks for unused parameters, which is done where forward ends.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        yield
+        return
+    if model.find_unused_parameters:
+        raise ValueError(
+            "trigger_sync_in_backward: a model with DistributedDataParallelKwargs(find_unused_parameters=True) looks "
+            "for them in forward, which ran without exchanging gradients: leave that forward out of no_sync instead."
+        )
+    before = model.require_backward_grad_sync, model.require_forward_param_sync
+    model.require_backward_grad_sync = model.require_forward_param_sync = True
+    model.reducer.prepare_for_backward([])  # what a forward outside no_sync would have done
+    try:
+        yield
+    finally:
+        model.require_backward_grad_sync, model.require_forward_param_sync = before
 
 
 def _let_go() -> None:

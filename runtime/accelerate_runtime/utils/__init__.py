@@ -9,10 +9,12 @@ from ..lazy import attach
 _HOMES = {
     "AORecipeKwargs": "plugins",
     "AutocastKwargs": "plugins",
+    "CannotPadNestedTensorWarning": "collectives",
     "ComputeEnvironment": "plugins",
     "DataLoaderConfiguration": "plugins",
     "DeepSpeedSequenceParallelConfig": "plugins",
     "DistributedDataParallelKwargs": "plugins",
+    "DistributedOperationException": "collectives",
     "DistributedType": "topology",
     "DynamoBackend": "plugins",
     "FP8BackendType": "plugins",
@@ -22,6 +24,7 @@ _HOMES = {
     "KwargsHandler": "plugins",
     "LoggerType": "tracking.registry",
     "MSAMPRecipeKwargs": "plugins",
+    "MissingProcessError": "waiting",
     "ParallelismConfig": "plugins",
     "PrecisionType": "plugins",
     "ProfileKwargs": "plugins",
@@ -38,12 +41,12 @@ _HOMES = {
     "clear_environment": "environment",
     "compare_versions": "versions",
     "compile_regions": "compilation",
-    "concatenate": "collectives",
+    "concatenate": "structures",
     "convert_file_size_to_int": "memory",
     "convert_outputs_to_fp32": "precision",
     "convert_to_fp32": "precision",
     "extract_model_from_parallel": "models",
-    "find_batch_size": "collectives",
+    "find_batch_size": "structures",
     "find_executable_batch_size": "memory",
     "gather": "collectives",
     "gather_object": "collectives",
@@ -51,6 +54,7 @@ _HOMES = {
     "get_max_memory": "memory",
     "has_ao_layers": "precision.fp8_torchao",
     "has_compiled_regions": "compilation",
+    "honor_type": "structures",
     "is_4bit_bnb_available": "availability",
     "is_8bit_bnb_available": "availability",
     "is_aim_available": "availability",
@@ -96,6 +100,7 @@ _HOMES = {
     "is_tensorboard_available": "availability",
     "is_timm_available": "availability",
     "is_torch_distributed_available": "availability",
+    "is_torch_tensor": "structures",
     "is_torch_version": "versions",
     "is_torch_xla_available": "availability",
     "is_torchao_available": "availability",
@@ -112,6 +117,7 @@ _HOMES = {
     "is_weights_only_available": "availability",
     "is_xccl_available": "availability",
     "is_xpu_available": "availability",
+    "listify": "structures",
     "load": "files",
     "load_checkpoint_in_model": "checkpointing.shards",
     "override_numa_affinity": "affinity",
@@ -120,10 +126,11 @@ _HOMES = {
     "parse_flag_from_env": "environment",
     "patch_environment": "environment",
     "purge_accelerate_environment": "environment",
+    "recursively_apply": "structures",
     "reduce": "collectives",
     "release_memory": "memory",
     "save": "files",
-    "send_to_device": "collectives",
+    "send_to_device": "structures",
     "set_numa_affinity": "affinity",
     "set_seed": "random",
     "should_reduce_batch_size": "memory",
@@ -208,15 +215,14 @@ if TYPE_CHECKING:
         load_checkpoint_in_model as load_checkpoint_in_model,
     )
     from ..collectives import (
+        CannotPadNestedTensorWarning as CannotPadNestedTensorWarning,
+        DistributedOperationException as DistributedOperationException,
         broadcast as broadcast,
         broadcast_object_list as broadcast_object_list,
-        concatenate as concatenate,
-        find_batch_size as find_batch_size,
         gather as gather,
         gather_object as gather_object,
         pad_across_processes as pad_across_processes,
         reduce as reduce,
-        send_to_device as send_to_device,
         wait_for_everyone as wait_for_everyone,
     )
     from ..compilation import (
@@ -290,6 +296,15 @@ if TYPE_CHECKING:
         synchronize_rng_state as synchronize_rng_state,
         synchronize_rng_states as synchronize_rng_states,
     )
+    from ..structures import (
+        concatenate as concatenate,
+        find_batch_size as find_batch_size,
+        honor_type as honor_type,
+        is_torch_tensor as is_torch_tensor,
+        listify as listify,
+        recursively_apply as recursively_apply,
+        send_to_device as send_to_device,
+    )
     from ..topology import (
         DistributedType as DistributedType,
     )
@@ -299,4 +314,7 @@ if TYPE_CHECKING:
     from ..versions import (
         compare_versions as compare_versions,
         is_torch_version as is_torch_version,
+    )
+    from ..waiting import (
+        MissingProcessError as MissingProcessError,
     )

@@ -198,6 +198,21 @@ def check_a_process_whose_last_batch_is_padding_adds_nothing_to_metrics() -> Non
         assert (totals, names) == ([9], [0])  # one number a process: none of a process that has no sample
 
 
+def check_a_number_over_a_batch_that_is_partly_padding_is_an_error() -> None:
+    loader = accelerator.prepare(DataLoader(numbers(11), batch_size=4))  # the last round: [8, 9], [10, 0]
+    other = accelerator.prepare(DataLoader(numbers(11), batch_size=4))
+    for number, (x,) in enumerate(loader):
+        for _ in other:
+            break  # a loop that was left has no say in it
+        for value in (x.mean(), {"loss": x.mean()}, x.mean().item(), [x.mean().item()] * 3):
+            if number == 0:
+                assert accelerator.gather_for_metrics(value) is not None
+                continue
+            with pytest.raises(ValueError, match=r"partly padding .* \(2, 1\) are real"):
+                accelerator.gather_for_metrics(value)
+    assert accelerator.gather_for_metrics(torch.tensor(1.0)).shape == (2,)
+
+
 def check_uneven_batches_are_gathered_too() -> None:
     class Lengths:
         def __iter__(self) -> Iterator[list[int]]:

@@ -207,6 +207,25 @@ def check_an_error_of_the_dataset_reaches_every_process() -> None:
     assert everyone(me) == [0, 1]
 
 
+def check_a_dispatched_loader_goes_on_where_it_was() -> None:
+    def made(shuffle: bool) -> DataLoader[Any]:
+        return DataLoader(numbers(16) if shuffle else Stream(16), batch_size=2, shuffle=shuffle or None)
+
+    for shuffle in (True, False):
+        dispatcher = dispatching()
+        loader = dispatcher.prepare(made(shuffle))
+        epoch = iter(loader)
+        next(epoch)
+        state = loader.state_dict()
+        rest = [x.tolist() for (x,) in epoch]
+        again = dispatching().prepare(made(shuffle))
+        again.load_state_dict(state)
+        assert batches_of(again) == rest
+        assert len(rest) == 3
+    skipping = dispatcher.skip_first_batches(loader, 3)
+    assert batches_of(skipping) == [[[12, 13]], [[14, 15]]][me]
+
+
 def check_loops_may_be_left_early_by_all() -> None:
     dispatcher = dispatching()
     loader, other = (dispatcher.prepare(DataLoader(numbers(12), batch_size=2)) for _ in range(2))

@@ -16,8 +16,15 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from accelerate_runtime import Accelerator, DistributedType, PartialState
-from accelerate_runtime.utils import broadcast, gather, gather_object, pad_across_processes, reduce
+from accelerate_runtime import Accelerator, DistributedDataParallelKwargs, DistributedType, PartialState
+from accelerate_runtime.utils import (
+    DistributedOperationException,
+    broadcast,
+    gather,
+    gather_object,
+    pad_across_processes,
+    reduce,
+)
 
 
 def net(seed: int = 0) -> nn.Sequential:
@@ -40,6 +47,7 @@ def check_collectives() -> None:
     assert reduce(strided).tolist() == [0.5, 2.5, 4.5]
     assert reduce(strided, "none").tolist() == strided.tolist() == [me, 2 + me, 4 + me]
     assert accelerator.reduce(torch.tensor(me), "mean", scale=4.0).item() == 2
+    assert accelerator.reduce(torch.tensor([me, -me]), "max").tolist() == [1, 0]
     assert broadcast(strided, from_process=1).tolist() == [1, 3, 5]
     Pair = namedtuple("Pair", "a b")
     pair = gather(Pair(torch.tensor(me), {"k": torch.tensor([me == 0])}))
@@ -52,6 +60,33 @@ def check_collectives() -> None:
     assert gather_object([me, "x"]) == [0, "x", 1, "x"]
     with pytest.raises(TypeError, match="str"):
         gather("text")
+
+
+def check_debug_mode_compares_before_it_waits() -> None:
+    assert not PartialState().debug
+    PartialState().debug = True
+    try:
+        assert gather(torch.tensor([me])).tolist() == [0, 1]
+        assert pad_across_processes(torch.ones(1 + me)).shape == (2,)
+        for act, data, told in (
+            (gather, torch.ones(1 + me), r"process 1: gather of float32\[2\]"),
+            (
+                reduce,
+                {"x": torch.ones(2, dtype=[torch.int64, torch.bool][me])},
+                r"process 0: reduce of \{x: int64\[2\]\}",
+            ),
+            (broadcast, torch.ones((1,) * (me + 1)), r"process 1: broadcast of float32\[1, 1\]"),
+            (
+                pad_across_processes,
+                torch.ones((1,) * (me + 1)),
+                r"process 1: pad_across_processes of float32\[any, 1\]",
+            ),
+            ([gather, reduce][me], torch.ones(1), "process 1: reduce of"),
+        ):
+            with pytest.raises(DistributedOperationException, match=told):
+                act(data)
+    finally:
+        PartialState().debug = False
 
 
 def check_only_some_processes_act() -> None:
@@ -172,9 +207,69 @@ def check_half_precision_trains_in_step() -> None:
         assert not half.optimizer_step_was_skipped
 
 
-def check_the_wrapper_says_where_an_attribute_is() -> None:
-    model = net()
-    model.greeting = "hello"  # type: ignore[assignment]
-    model = accelerator.prepare(model)
-    with pytest.raises(AttributeError, match=r"unwrap_model\(model\)\.greeting"):
-        _ = model.greeting
+class Wide(nn.Module):
+    """A model with attributes and methods of its own, as they are met in scripts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+        self.criterion = nn.MSELoss()
+        self.config, self.temperature = {"hidden": 4}, 1.0
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return self.encoder(x) * self.scale  # type: ignore[no-any-return]
+
+    def loss(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": self.criterion(self.forward(x), y) / self.temperature}
+
+    def train_alone(self, x: torch.Tensor) -> None:
+        self.forward(x).sum().backward()
+
+    def count(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encode(x))  # type: ignore[no-any-return]
+
+
+def check_attributes_and_methods_of_a_prepared_model() -> None:
+    torch.manual_seed(1)
+    inputs, targets = torch.randn(2, 4, 4), torch.randn(2, 4, 1)
+    torch.manual_seed(0)
+    alone = Wide()
+    alone.loss(inputs.flatten(0, 1), targets.flatten(0, 1))["loss"].backward()
+    torch.manual_seed(0)
+    model: Any = accelerator.prepare(Wide())
+    inner = accelerator.unwrap_model(model)
+    assert model.config is inner.config
+    assert model.scale is inner.scale
+    assert model.criterion is inner.criterion
+    if me == 0:
+        assert model.count() == 26  # on one process alone: nobody waits
+    model.loss(inputs[me], targets[me])["loss"].backward()
+    for mine, theirs in zip(inner.parameters(), alone.parameters(), strict=True):
+        assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)
+    model.temperature = 2.0
+    assert inner.temperature == 2.0
+    model.zero_grad()
+    with accelerator.no_sync(model):
+        model.loss(inputs[me], targets[me])["loss"].backward()
+    gradients = gather(inner.head.weight.grad)
+    assert not torch.equal(gradients[0], gradients[1])
+    with torch.no_grad():
+        assert model.encode(inputs[0]).shape == (4, 4)
+    with pytest.raises(AttributeError, match=r"unwrap_model\(model\)\.encoder"):
+        _ = model.encoder
+    with pytest.raises(TypeError, match="cannot be replaced"):
+        model.encoder = nn.Linear(4, 4)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = model.nothing
+    model.zero_grad()
+    with pytest.raises(RuntimeError, match="'train_alone' ran backward"):
+        model.train_alone(inputs[me])
+    searching = Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])
+    other: Any = searching.prepare(Wide())
+    assert other.count() == 26
+    with pytest.raises(RuntimeError, match="'loss' computed something with gradients"):
+        other.loss(inputs[me], targets[me])
