@@ -139,9 +139,8 @@ def _load_rank(contents: Contents, folder: Path, manifest: Manifest | None) -> N
     else:
         if manifest.num_processes != place.num_processes and layout.gradients(0) in manifest.files:
             raise CheckpointError(
-                f"{folder} was saved in the middle of an accumulation window of {manifest.num_processes} "
-                f"processes, but there are {place.num_processes} now: start as many, or load a state that was saved where a window "
-                "ends."
+                f"{folder} was saved in the middle of an accumulation window of {manifest.num_processes} processes, but "
+                f"there are {place.num_processes} now: start as many, or load a state saved where a window ends."
             )
         position.load_gradients(contents, folder, manifest)
         position.restore(contents, load_plain(folder / layout.position(rank if known else 0)))
