@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import random
 import sys
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -37,13 +38,24 @@ def draw_apart(loader: DataLoader[Any], index: int) -> None:
 
 
 class _Iterators:
-    """Stands in for a loader's `_get_iterator`."""
+    """Stands in for a loader's `_get_iterator`.
+
+    It does not keep the loader alive: in a cycle, workers would be left to the garbage collector, of any process.
+    """
 
     def __init__(self, loader: DataLoader[Any], index: int) -> None:
-        self.loader, self.index = loader, index
+        self.loader, self.index = weakref.ref(loader), index
+
+    def __getstate__(self) -> tuple[DataLoader[Any] | None, int]:
+        return self.loader(), self.index
+
+    def __setstate__(self, state: tuple[DataLoader[Any], int]) -> None:
+        self.loader, self.index = weakref.ref(state[0]), state[1]
 
     def __call__(self) -> Any:
-        iterator = type(self.loader)._get_iterator(self.loader)
+        loader = self.loader()
+        assert loader is not None  # it is calling
+        iterator = type(loader)._get_iterator(loader)
         if isinstance(iterator, _SingleProcessDataLoaderIter):
             iterator._dataset_fetcher = FetchedApart(iterator._dataset_fetcher, self.index)
         return iterator

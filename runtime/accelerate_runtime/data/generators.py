@@ -7,6 +7,7 @@ import importlib
 import random
 import sys
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch
 GLOBAL = ("python", "torch", "numpy")
 _WORDS = 4 * 624  # bytes of a Mersenne twister; its position follows, see numpy/random/src/mt19937/mt19937.h
 _PLAIN = (int, float, complex, bool, str, bytes, type(None))
+_NOTHING: dict[str, Any] = {}
 _BYTES, _ARRAY = "uint8 as bytes", "array as bytes"
 
 Generators = dict[str, Any]
@@ -43,15 +45,20 @@ def device_generators() -> Generators:
 
 def held_generators(holders: Mapping[str, Any]) -> Generators:
     """The generators that are attributes of `holders`, by their path ("sampler.generator")."""
-    kinds: tuple[type, ...] = (torch.Generator, random.Random)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        kinds = (*kinds, numpy.random.Generator, numpy.random.RandomState)
-    found: Generators = {}
-    for path, holder in holders.items():
-        for name, value in getattr(holder, "__dict__", {}).items():
-            if isinstance(value, kinds):
-                found[f"{path}.{name}"] = value
-    return found
+    return {
+        f"{path}.{name}": value
+        for path, holder in holders.items()
+        for name, value in getattr(holder, "__dict__", _NOTHING).items()
+        if _is_generator(type(value))  # type: ignore[arg-type]  # mypy finds type[Any] not hashable
+    }
+
+
+@lru_cache(maxsize=1024)
+def _is_generator(kind: type) -> bool:
+    if issubclass(kind, (torch.Generator, random.Random)):
+        return True
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and issubclass(kind, (numpy.random.Generator, numpy.random.RandomState))
 
 
 def read(generators: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> States:

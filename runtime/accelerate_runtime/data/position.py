@@ -264,8 +264,11 @@ class Position:
         return generators.GLOBAL
 
     def _epochs(self) -> dict[str, int]:
-        epochs = {path: getattr(part, "__dict__", {}).get("epoch") for path, part in self._holders().items()}
-        return {path: epoch for path, epoch in epochs.items() if type(epoch) is int}
+        return {
+            path: part.epoch
+            for path, part in self._holders().items()
+            if type(getattr(part, "__dict__", {}).get("epoch")) is int
+        }
 
     def _length(self) -> int | None:
         if is_stream(self.base):
