@@ -57,3 +57,10 @@ def test_checkpoint_resume(launch: list[str], tmp_path: Path) -> None:
     assert "final loss" not in run(launch, "checkpoint_resume.py", "--stop_after", "25", cwd=tmp_path)
     resumed = run(launch, "checkpoint_resume.py", cwd=tmp_path)
     assert resumed == "going on after step 20\n" + whole
+
+
+@pytest.mark.parametrize(("script", "good"), [("one_to_many.py", 0.05), ("accumulation.py", 0.2)])
+def test_the_number_of_processes_changes_nothing(script: str, good: float, tmp_path: Path) -> None:
+    final = [float(run(launch, script, cwd=tmp_path).split("final loss ")[1]) for launch in ([], LAUNCH)]
+    assert final[0] == pytest.approx(final[1], rel=0.02, abs=0.001)
+    assert final[0] < good

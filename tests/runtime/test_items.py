@@ -179,6 +179,21 @@ def test_sums_and_means_may_follow_each_other() -> None:
         assert torch.allclose(before - model.weight, torch.tensor(0.5 if kwargs else 1.0))
 
 
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_batch_may_be_left(set_to_none: bool) -> None:
+    """Gradients that were cleared count no longer, nor do losses without items that came before."""
+    accelerator, model = Accelerator(), net()
+    optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), lr=1.0))
+    accelerator.backward(model(torch.ones(1, 4)).sum())
+    optimizer.zero_grad(set_to_none)
+    accelerator.backward(model(torch.ones(1, 4)).sum(), num_items=8)
+    optimizer.zero_grad(set_to_none)
+    before = model.weight.detach().clone()
+    accelerator.backward(model(torch.ones(1, 4)).sum(), num_items=2)
+    optimizer.step()
+    assert torch.allclose(before - model.weight, torch.tensor(0.5))
+
+
 def test_after_clipping_nothing_is_added() -> None:
     accelerator, model = Accelerator(), net()
     accelerator.prepare(torch.optim.SGD(model.parameters(), lr=1.0))

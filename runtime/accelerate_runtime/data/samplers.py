@@ -130,9 +130,9 @@ class BatchSamplerShard:
 
     def _turn_rounds(self, source: Iterator[Any]) -> Iterator[tuple[list[Any], Share | None]]:
         start: list[Any] = []
-        full_turn = [self.batch_size] * self.count
+        full_turn = [self.batch_size] * self.count if self.batch_size is not None else None
         while turn := list(itertools.islice(source, self.count)):
-            if start and [*map(len, turn)] == full_turn:  # the rule, made short
+            if start and full_turn is not None and [*map(len, turn)] == full_turn:  # the rule, made short
                 yield turn, None
                 continue
             if len(turn) < self.count and self.drop_last:
