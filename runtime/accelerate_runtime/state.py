@@ -155,7 +155,7 @@ def split(inputs: Any, count: int, index: int, pad: bool = False) -> Any:
     begin = index * size + min(index, longer)
     end = begin + size + (index < longer)
     repeat = pad and longer > 0 and index >= longer
-    if callable(getattr(inputs, "select", None)):
+    if not isinstance(inputs, torch.Tensor) and hasattr(inputs, "select"):  # a slice of such a dataset is a dict
         return inputs.select([*range(begin, end), *([len(inputs) - 1] if repeat else [])])
     part = inputs[begin:end]
     if repeat:
