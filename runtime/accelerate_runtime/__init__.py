@@ -29,7 +29,7 @@ _HOMES = {
     "GradScalerKwargs": "plugins",
     "GradientAccumulationPlugin": "plugins",
     "InitProcessGroupKwargs": "plugins",
-    "ParallelismConfig": "plugins",
+    "ParallelismConfig": "plugins.parallelism",
     "PartialState": "state",
     "ProfileKwargs": "plugins",
     "ProjectConfiguration": "plugins",
@@ -72,9 +72,11 @@ if TYPE_CHECKING:
         GradientAccumulationPlugin as GradientAccumulationPlugin,
         GradScalerKwargs as GradScalerKwargs,
         InitProcessGroupKwargs as InitProcessGroupKwargs,
-        ParallelismConfig as ParallelismConfig,
         ProfileKwargs as ProfileKwargs,
         ProjectConfiguration as ProjectConfiguration,
+    )
+    from .plugins.parallelism import (
+        ParallelismConfig as ParallelismConfig,
     )
     from .random import (
         synchronize_rng_states as synchronize_rng_states,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -22,7 +22,6 @@ from .facade.profiling import Profiling
 from .facade.saving import Saving
 from .facade.tracking import Tracking
 from .facade.training import Training
-from .memory import release_memory
 from .models import has_device_map
 from .optimizer import AcceleratedOptimizer, move_state
 from .plugins import (
@@ -32,7 +31,6 @@ from .plugins import (
     GradientAccumulationPlugin,
     GradScalerKwargs,
     InitProcessGroupKwargs,
-    ParallelismConfig,
     ProfileKwargs,
     ProjectConfiguration,
     TorchDynamoPlugin,
@@ -41,6 +39,9 @@ from .precision import Precision
 from .preparation import LOADER, MODEL, OPTIMIZER, ORDER, SCHEDULER, Prepared, kind_of
 from .scheduler import AcceleratedScheduler
 from .state import AcceleratorState
+
+if TYPE_CHECKING:
+    from .plugins.parallelism import ParallelismConfig
 
 
 class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism):
@@ -291,6 +292,8 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         self._prepared.clear()
         self.gradient_state.passes.clear()
         self.gradient_state.step = 0
+        from .memory import release_memory
+
         return release_memory(*objects)
 
     clear = free_memory

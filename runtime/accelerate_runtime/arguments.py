@@ -18,7 +18,6 @@ from .plugins import (
     GradScalerKwargs,
     InitProcessGroupKwargs,
     KwargsHandler,
-    ParallelismConfig,
     ProfileKwargs,
     ProjectConfiguration,
     RNGType,
@@ -29,6 +28,7 @@ from .plugins import (
 from .precision import check_mode, choose_recipe
 
 if TYPE_CHECKING:
+    from .plugins.parallelism import ParallelismConfig
     from .tracking.running import RunningTrackers
 
 Handlers = dict[type[KwargsHandler], KwargsHandler]
@@ -185,9 +185,11 @@ def read_parallelism(given: ParallelismConfig | None) -> ParallelismConfig | Non
     Raises:
         NotImplementedError: it asks for more than copies of the model.
     """
+    if given is None and not parse_flag_from_env("ACCELERATE_USE_PARALLELISM_CONFIG"):
+        return None
+    from .plugins.parallelism import ParallelismConfig
+
     if given is None:
-        if not parse_flag_from_env("ACCELERATE_USE_PARALLELISM_CONFIG"):
-            return None
         given = ParallelismConfig()
     if not isinstance(given, ParallelismConfig):
         raise TypeError(f"parallelism_config={_short(given)}: pass a ParallelismConfig")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 import torch
 
 from . import collectives, topology
 from .accumulation import GradientState as GradientState
 from .environment import parse_flag_from_env
-from .plugins import InitProcessGroupKwargs, ParallelismConfig, TorchDynamoPlugin
+from .plugins import InitProcessGroupKwargs, TorchDynamoPlugin
+
+if TYPE_CHECKING:
+    from .plugins.parallelism import ParallelismConfig
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -155,7 +158,7 @@ def split(inputs: Any, count: int, index: int, pad: bool = False) -> Any:
     begin = index * size + min(index, longer)
     end = begin + size + (index < longer)
     repeat = pad and longer > 0 and index >= longer
-    if callable(getattr(inputs, "select", None)):
+    if not isinstance(inputs, torch.Tensor) and hasattr(inputs, "select"):  # a slice of such a dataset is a dict
         return inputs.select([*range(begin, end), *([len(inputs) - 1] if repeat else [])])
     part = inputs[begin:end]
     if repeat:

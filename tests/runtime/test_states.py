@@ -114,8 +114,8 @@ def test_mpi_tells_of_one_process_too(
         PartialState()
 
 
-def test_a_dataset_is_split_by_selecting() -> None:
-    """`datasets.Dataset` gives a dict where it is sliced."""
+def test_what_has_a_length_is_split() -> None:
+    """A `datasets.Dataset` too, by selecting; it gives a dict where it is sliced."""
     from accelerate_runtime.state import split
 
     class Dataset(list[int]):
@@ -125,6 +125,9 @@ def test_a_dataset_is_split_by_selecting() -> None:
     data = Dataset([10, 11, 12])
     assert [split(data, 2, index) for index in (0, 1)] == [[10, 11], [12]]
     assert split(data, 2, 1, pad=True) == [12, 12]
+    tensors = {"x": torch.arange(3), "y": [4, 5, 6]}
+    assert [part.tolist() for part in (split(tensors, 2, index)["x"] for index in (0, 1))] == [[0, 1], [2]]
+    assert split(tensors, 2, 1, pad=True)["x"].tolist() == [2, 2]
 
 
 def test_what_this_version_does_not_spread() -> None:

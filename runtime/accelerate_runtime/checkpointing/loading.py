@@ -139,7 +139,7 @@ def _load_rank(contents: Contents, folder: Path, manifest: Manifest | None) -> N
     else:
         if manifest.num_processes != place.num_processes and layout.gradients(0) in manifest.files:
             raise CheckpointError(
-                f"{folder} was saved in the middle of an accumulation window of {manifest.num_processes} processes, but "
+                f"{folder} was saved in the middle of a window of {manifest.num_processes} processes, but "
                 f"there are {place.num_processes} now: start as many, or load a state saved where a window ends."
             )
         position.load_gradients(contents, folder, manifest)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from ..models import has_device_map
-from ..plugins import ParallelismConfig
 from ..topology import DistributedType, Topology
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from ..plugins.parallelism import ParallelismConfig
 
 
 class Parallelism(Settings):

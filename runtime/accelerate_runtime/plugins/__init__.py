@@ -1,4 +1,7 @@
-"""The configuration objects that a script may pass to Accelerator. Plain dataclasses, without torch."""
+"""The configuration objects that a script may pass to Accelerator. Plain dataclasses, without torch.
+
+Those of few scripts (`parallelism`) are imported where they are used.
+"""
 
 from .accumulation import GradientAccumulationPlugin, check_steps
 from .base import KwargsHandler
@@ -7,12 +10,6 @@ from .compilation import TorchDynamoPlugin
 from .fp8 import AORecipeKwargs, FP8BackendType, MSAMPRecipeKwargs, TERecipeKwargs
 from .handlers import AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs
 from .loading import DataLoaderConfiguration
-from .parallelism import (
-    DeepSpeedSequenceParallelConfig,
-    ParallelismConfig,
-    TorchContextParallelConfig,
-    TorchTensorParallelConfig,
-)
 from .profile import ProfileKwargs
 from .project import ProjectConfiguration
 
@@ -21,7 +18,6 @@ __all__ = [
     "AutocastKwargs",
     "ComputeEnvironment",
     "DataLoaderConfiguration",
-    "DeepSpeedSequenceParallelConfig",
     "DistributedDataParallelKwargs",
     "DynamoBackend",
     "FP8BackendType",
@@ -30,14 +26,11 @@ __all__ = [
     "InitProcessGroupKwargs",
     "KwargsHandler",
     "MSAMPRecipeKwargs",
-    "ParallelismConfig",
     "PrecisionType",
     "ProfileKwargs",
     "ProjectConfiguration",
     "RNGType",
     "TERecipeKwargs",
-    "TorchContextParallelConfig",
     "TorchDynamoPlugin",
-    "TorchTensorParallelConfig",
     "check_steps",
 ]
