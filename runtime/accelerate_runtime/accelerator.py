@@ -271,7 +271,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             return known
         prepared = AcceleratedScheduler(
             scheduler,
-            lambda: self._prepared.optimizers,
+            self._prepared.optimizers,
             self.gradient_state,
             repeats=1 if self.split_batches else self.num_processes,
             step_with_optimizer=self.step_scheduler_with_optimizer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -18,13 +18,13 @@ class AcceleratedScheduler:
     training), or by one with `split_batches`. `ReduceLROnPlateau` judges a metric: it always steps once a call.
 
     Args:
-        optimizers: gives the prepared optimizers, asked at each step, so that they may be prepared later.
+        optimizers: the prepared optimizers; a list that grows, for they may be prepared later.
     """
 
     def __init__(
         self,
         scheduler: Any,
-        optimizers: Callable[[], list[AcceleratedOptimizer]],
+        optimizers: Sequence[AcceleratedOptimizer],
         gradient_state: GradientState,
         *,
         repeats: int = 1,
@@ -46,7 +46,7 @@ class AcceleratedScheduler:
             if state.adjust_scheduler and hasattr(scheduler, "_step_count"):
                 scheduler._step_count += 1
             return
-        for optimizer in self._optimizers():
+        for optimizer in self._optimizers:
             if optimizer.step_was_skipped and self._is_of(optimizer):
                 return
         if self._repeats == 1:

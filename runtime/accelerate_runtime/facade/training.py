@@ -37,30 +37,26 @@ class Training(Settings):
         Raises:
             ValueError: of the calls before one optimizer step, some name `num_items` and some don't.
         """
-        state = self.gradient_state
+        state, scaler = self.gradient_state, self._precision.scaler
         state.backwards += 1
-        if num_items is not None:
+        if num_items is None:
+            if state.plugin.num_steps > 1:
+                loss = loss / state.plugin.num_steps
+            counting: AbstractContextManager[None] | None = None
+        else:
             state.counted += 1
-            with items.counting(items.check_number(num_items), self._prepared.optimizers):
-                self._backward(loss, *args, **kwargs)
-            return
-        if state.plugin.num_steps > 1:
-            loss = loss / state.plugin.num_steps
-        self._backward(loss, *args, **kwargs)
-
-    def _backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        try:
-            self._scaled(loss).backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+            counting = items.counting(items.check_number(num_items), self._prepared.optimizers)
+        if scaler is not None:
+            loss = scaler.scale(loss)
+        try:  # all in one frame: a call more can be seen in the time of a small model's step
+            if counting is None:
+                loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+            else:
+                with counting:
+                    loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             waiting.explain("backward", error)  # gradients are exchanged there
             raise
-
-    def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
-        scaler = self._precision.scaler
-        if scaler is None:
-            return loss
-        scaled: torch.Tensor = scaler.scale(loss)
-        return scaled
 
     def accumulate(self, *models: nn.Module) -> AbstractContextManager[None]:
         """A micro-batch of an accumulation window: gradients are exchanged, and optimizers step, where it ends.
