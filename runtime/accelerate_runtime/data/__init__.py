@@ -3,9 +3,10 @@
 from .dispatch import DataLoaderDispatcher
 from .loader import DataLoaderShard, Pass
 from .prepare import prepare_loader
-from .samplers import BatchSamplerShard, IterableDatasetShard, Share
+from .samplers import BatchSamplerShard, Share
 from .seedable import SeedableRandomSampler
 from .skipping import skip_first_batches
+from .streams import IterableDatasetShard
 
 __all__ = [
     "BatchSamplerShard",

@@ -17,6 +17,7 @@ from ..topology import Topology
 from ..waiting import together
 from .channel import Kind, Label, Receiver, Sender
 from .loader import DataLoaderShard
+from .opening import Opened, Reopening, dismiss_workers, place_of_idle_workers
 from .rows import RowRange, layout_of, take_out
 from .samplers import BatchSamplerShard, Share, deal
 
@@ -48,7 +49,7 @@ def dispatched(
     return Dispatched(loader, place, config, slice_fn)
 
 
-class Dispatched:
+class Dispatched(Reopening):
     """Batches of a loader that the main process reads exactly as it would alone: its draws, its workers, its order.
 
     Batches are dealt as those of sharded loaders are; a batch is cut only where the processes cannot take turns with
@@ -75,6 +76,8 @@ class Dispatched:
         self.share = self.dealing.share
         self._size = self.dealing.batch_size
         self._number, self._iterations = next(_loaders), 0
+        self._reader: dict[str, Any] | None = None  # where the main process's iterator begins
+        self._opened: Opened | None = None
         group = _cpu_group(place)
         if place.is_main_process:
             self._senders = [Sender(peer, group) for peer in range(1, place.num_processes)]
@@ -89,6 +92,22 @@ class Dispatched:
         self._iterations += 1
         labels = (Label(self._number, self._iterations, number) for number in itertools.count())
         return self._give(labels) if self.place.is_main_process else self._take(labels)
+
+    def begin(self, beginning: dict[str, Any] | None, exact: bool) -> Iterator[Any]:
+        if beginning is not None:
+            self._iterations = beginning["iteration"] - 1
+            self._reader = {key: value for key, value in beginning["reader"].items() if exact or key != "indices"}
+        return iter(self)
+
+    def beginning(self) -> dict[str, Any]:
+        reader = {} if self._opened is None else self._opened.place_of_start()
+        return {"iteration": self._iterations, "reader": reader}
+
+    def next_beginning(self) -> dict[str, Any]:
+        return {"iteration": self._iterations + 1, "reader": place_of_idle_workers(self.loader)}
+
+    def dismiss_workers(self) -> None:
+        dismiss_workers(self.loader)
 
     def _give(self, labels: Iterator[Label]) -> Iterator[Any]:
         rounds = self._rounds()
@@ -156,7 +175,9 @@ class Dispatched:
 
     def _rounds(self) -> Iterator[tuple[list[Any], Share | None]]:
         """For each round the processes' batches (anything where a share is 0), and the share if it is not full."""
-        batches: Iterator[Any] = iter(self.loader)
+        reader, self._reader = self._reader, None
+        self._opened = Opened(self.loader, 0, reader)
+        batches = self._opened.iterator
         first = next(batches, _NOTHING)
         if first is _NOTHING:
             return

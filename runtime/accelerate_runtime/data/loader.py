@@ -152,8 +152,9 @@ class DataLoaderShard(DataLoader[Any]):
 
         What the script cannot see is not restored: generators that objects hold elsewhere than in an attribute of the
         loader, its samplers, its dataset or its `collate_fn`. Samplers and iterable datasets give again what they gave;
-        a dataset that has `state_dict` and `load_state_dict` is put back by them instead of being read again. Where
-        batches are fetched by another number of workers, a dataset that draws in them draws other numbers.
+        a dataset that has `state_dict` and `load_state_dict` is put back by them instead of being read again (but not
+        with `dispatch_batches`). Where batches are fetched by another number of workers, a dataset that draws in them
+        draws other numbers.
 
         Raises:
             ValueError: it is the state of another loader: of other processes, another dataset or batch size (only where

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
@@ -12,7 +13,7 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from .fetching import FetchedApart
 from .indices import IndicesFrom, is_repeatable
-from .samplers import can_seek
+from .streams import can_seek
 from .worker_state import Crew, Workers
 
 
@@ -31,10 +32,53 @@ def index_sampler(loader: DataLoader[Any]) -> Any:
     return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
 
 
+def place_of_idle_workers(loader: DataLoader[Any]) -> dict[str, Any]:
+    """Where a pass begins that keeps the persistent workers of the last one."""
+    iterator = loader._iterator if loader.persistent_workers else None
+    if not isinstance(iterator, Workers):
+        return {}
+    iterator.settle()
+    return {"workers": dict(vars(iterator.crew.at_start()))}
+
+
+def dismiss_workers(loader: DataLoader[Any]) -> None:
+    """Have the next pass start new workers."""
+    if loader.persistent_workers:
+        iterator, loader._iterator = loader._iterator, None
+        if isinstance(iterator, Workers):
+            iterator._shutdown_workers()
+
+
+class Reopening(ABC):
+    """A source that is no DataLoader. It is read again from its start, and knows how a pass began."""
+
+    @abstractmethod
+    def begin(self, beginning: dict[str, Any] | None, exact: bool) -> Iterator[Any]:
+        """A pass from its first batch on.
+
+        Args:
+            beginning: of the pass that is repeated; None begins a new one.
+            exact: it must give the same again.
+        """
+
+    @abstractmethod
+    def beginning(self) -> dict[str, Any]:
+        """How the pass in progress began."""
+
+    @abstractmethod
+    def next_beginning(self) -> dict[str, Any]:
+        """Between passes: how the next one will begin."""
+
+    @abstractmethod
+    def dismiss_workers(self) -> None:
+        """Let persistent workers go."""
+
+
 class Opened:
     """An iterator over `source`, and what is known of the place where it is.
 
     Args:
+        source: a DataLoader, or a Reopening.
         first: how many batches it leaves out; where it goes on from `place` exactly, there must be as many.
         place: what `place()` gave in the pass that it continues.
         exact: whether that was after `first` batches.
@@ -43,15 +87,16 @@ class Opened:
         ValueError: there are fewer batches, or other ones; a stream was read by another number of workers.
     """
 
-    def __init__(
-        self, source: DataLoader[Any], first: int = 0, place: dict[str, Any] | None = None, exact: bool = True
-    ) -> None:
+    def __init__(self, source: Any, first: int = 0, place: dict[str, Any] | None = None, exact: bool = True) -> None:
         self.source = source
         self._indices: IndicesFrom | None = None
         self._place = place or {}
         self._exact = exact and place is not None
         self.iterator: Iterator[Any]
-        if not is_plain(source):
+        if isinstance(source, Reopening):
+            self.iterator = source.begin(self._place.get("beginning"), self._exact)
+            self._read_on(first)
+        elif not is_plain(source):
             self.iterator = iter(source)
             self._read_on(first)
         elif source.num_workers:
@@ -64,6 +109,8 @@ class Opened:
     def place(self) -> dict[str, Any]:
         """What is needed beside the number of batches read, and the random states, to open another one here."""
         place: dict[str, Any] = {}
+        if isinstance(self.source, Reopening):
+            place["beginning"] = self.source.beginning()
         if self._indices is not None and self._indices.checksum is not None:
             place["indices"] = self._indices.checksum
         if isinstance(self.iterator, Workers):
@@ -75,6 +122,13 @@ class Opened:
             dataset: Any = self.source.dataset
             place["dataset"] = copy.deepcopy({"state": dataset.state_dict(), "ended": getattr(fetcher, "ended", False)})
         return place
+
+    def place_of_start(self) -> dict[str, Any]:
+        """What is needed to read all again from the start of the pass."""
+        place = self.place()
+        if "workers" in place:
+            place["workers"] = dict(vars(Crew(**place["workers"]).as_it_began()))
+        return {name: value for name, value in place.items() if name in ("indices", "workers")}
 
     def begin(self) -> None:
         """Have samplers and streams that draw where they begin do so now."""
@@ -99,7 +153,7 @@ class Opened:
         if "fetcher" in self._place and isinstance(iterator._dataset_fetcher, FetchedApart):
             iterator._dataset_fetcher.load_state_dict(self._place["fetcher"])
         if "dataset" in self._place and can_seek(self.source.dataset):
-            self.source.dataset.load_state_dict(self._place["dataset"]["state"])  # type: ignore[attr-defined]
+            self.source.dataset.load_state_dict(self._place["dataset"]["state"])
 
     def _open_stream(self, first: int) -> None:
         if not self._exact or "dataset" not in self._place or not can_seek(self.source.dataset):
@@ -108,7 +162,7 @@ class Opened:
         elif self._place["dataset"]["ended"]:
             self.iterator = iter(())
         else:
-            self.source.dataset.load_state_dict(self._place["dataset"]["state"])  # type: ignore[attr-defined]
+            self.source.dataset.load_state_dict(self._place["dataset"]["state"])
             self.iterator = iter(self.source)
 
     def _open_with_workers(self, first: int) -> None:

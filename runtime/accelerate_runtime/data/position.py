@@ -12,10 +12,17 @@ from torch.utils.data import DataLoader
 from . import generators
 from .generators import Generators, States
 from .indices import is_repeatable
-from .opening import Opened, index_sampler, is_plain, is_stream
+from .opening import (
+    Opened,
+    Reopening,
+    dismiss_workers,
+    index_sampler,
+    is_plain,
+    is_stream,
+    place_of_idle_workers,
+)
 from .samplers import pass_on_epoch
 from .seedable import seedable_samplers
-from .worker_state import Workers
 
 _VERSION = 1
 
@@ -60,7 +67,7 @@ class Position:
         processes, index: the number of processes, and which of them this is.
     """
 
-    def __init__(self, base: DataLoader[Any], source: DataLoader[Any], processes: int, index: int) -> None:
+    def __init__(self, base: DataLoader[Any], source: Any, processes: int, index: int) -> None:
         self.base, self.source, self.processes, self.index = base, source, processes, index
         self.iteration = 0
         """The number of the pass in progress, or of the next one."""
@@ -68,7 +75,7 @@ class Position:
         """The epoch that the script has set, if it did."""
         self._reading: Reading | None = None
         self._pending: dict[str, Any] | None = None
-        self._crew: dict[str, Any] | None = None  # of persistent workers, where no pass is in progress
+        self._next: dict[str, Any] | None = None  # the place where the next pass begins, if no pass is pending
 
     # Passes
 
@@ -93,8 +100,8 @@ class Position:
         start, epochs = generators.read(self._generators(self._used_by_opening())), self._epochs()
         for action in actions:
             action()
-        crew, self._crew = self._crew, None
-        opened = Opened(self.source, skip or 0, None if crew is None else {"workers": crew}, exact=not skip)
+        place, self._next = self._next, None
+        opened = Opened(self.source, skip or 0, place, exact=not skip)
         self._reading = Reading(opened, start, epochs, skip or 0)
         return self._reading
 
@@ -165,7 +172,7 @@ class Position:
             "epochs": reading.epochs if reading is not None and self._pending is None else self._epochs(),
             "seeds": [sampler.initial_seed for sampler in seedable_samplers(self.base)],
             "generators": generators.pack(generators.read(held)),
-            "workers": self._idle_workers(),
+            "next": generators.pack(self._next_place()),
             "pass": self._pending if self._pending is not None or reading is None else self._saved(reading),
         }
 
@@ -179,13 +186,14 @@ class Position:
             "place": generators.pack(reading.opened.place() if ahead is None else ahead.place),
         }
 
-    def _idle_workers(self) -> dict[str, Any] | None:
-        """How the persistent workers are, where no pass is in progress."""
-        iterator = self.source._iterator if _keeps_workers(self.source) else None
-        if self._pending is not None or self._reading is not None or not isinstance(iterator, Workers):
-            return self._crew
-        iterator.settle()
-        return dict(vars(iterator.crew.at_start()))
+    def _next_place(self) -> dict[str, Any] | None:
+        """Where the next pass begins, if none is in progress."""
+        if self._pending is not None or self._reading is not None or self._next is not None:
+            return self._next
+        source = self.source
+        if isinstance(source, Reopening):
+            return {"beginning": source.next_beginning()}
+        return place_of_idle_workers(source)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See DataLoaderShard.load_state_dict."""
@@ -210,8 +218,11 @@ class Position:
                     "workers finish them, so those that had not come are not known: use in_order=True."
                 )
         self._reading = None
-        self._pending, self._crew = state["pass"], state["workers"] if _keeps_workers(self.source) else None
-        self._dismiss_workers()
+        self._pending, self._next = state["pass"], generators.unpack(state["next"])
+        if isinstance(self.source, Reopening):
+            self.source.dismiss_workers()
+        else:
+            dismiss_workers(self.source)
         if state["epoch"] is not None:
             self.set_epoch(state["epoch"])
         self.iteration, self.told = state["iteration"], state["epoch"]
@@ -221,13 +232,6 @@ class Position:
         for sampler, seed in zip(seedable_samplers(self.base), state["seeds"], strict=False):
             sampler.initial_seed = seed
         generators.write(generators.unpack(state["generators"]), generators.held_generators(self._holders()))
-
-    def _dismiss_workers(self) -> None:
-        """Persistent workers are somewhere else: the next pass starts new ones."""
-        if _keeps_workers(self.source):
-            iterator, self.source._iterator = self.source._iterator, None
-            if isinstance(iterator, Workers):
-                iterator._shutdown_workers()
 
     def _expect(self, what: str, saved: int | None, mine: int | None, advice: str) -> None:
         if saved is not None and mine is not None and saved != mine:
@@ -285,10 +289,6 @@ class Position:
             return len(self.base.dataset)  # type: ignore[arg-type]
         except TypeError:
             return None
-
-
-def _keeps_workers(source: Any) -> bool:
-    return isinstance(source, DataLoader) and source.persistent_workers
 
 
 def _set_epoch(holder: Any, epoch: int) -> None:

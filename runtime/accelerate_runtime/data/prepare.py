@@ -17,8 +17,9 @@ from .dispatch import DataLoaderDispatcher, dispatched
 from .fetching import draw_apart
 from .loader import DataLoaderShard
 from .randomness import in_step
-from .samplers import BatchSamplerShard, IterableDatasetShard, Share, TaggedCollate
+from .samplers import BatchSamplerShard, Share, TaggedCollate
 from .seedable import with_seedable_sampler
+from .streams import IterableDatasetShard
 
 
 def prepare_loader(

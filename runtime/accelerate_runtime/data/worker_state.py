@@ -19,7 +19,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from . import generators
 from .indices import IndicesFrom
-from .samplers import IterableDatasetShard, can_seek
+from .streams import IterableDatasetShard, can_seek
 
 Report = dict[str, Any]  # "generators": those that changed, "dataset": where the stream is
 
@@ -133,6 +133,10 @@ class Crew:
     turn: int = 0
     reports: dict[int, Report] = field(default_factory=dict)
     before: dict[int, Report] = field(default_factory=dict)
+
+    def as_it_began(self) -> Crew:
+        """The same workers where this pass began."""
+        return Crew(self.count, self.seed, self.created, reports=self.before, before=self.before)
 
     def at_start(self) -> Crew:
         """The same workers where another pass begins."""

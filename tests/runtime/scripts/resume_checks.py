@@ -168,6 +168,24 @@ def check_and_with_workers() -> None:
     check(lambda: Run(over(SeekableStream, num_workers=1)), some)
 
 
+def check_and_where_batches_are_dispatched() -> None:
+    for kind in ("shuffled", "own generator", "augmented", "stream", "seekable stream"):
+        check(lambda kind=kind: Run(LOADERS[kind], dispatch_batches=True), lambda number: number % 2 == 0)  # type: ignore
+    for persistent in (False, True):
+        make = over(Augmented, shuffle=True, num_workers=2, persistent_workers=persistent)
+        check(lambda make=make: Run(make, dispatch_batches=True), lambda number: number in (2, 5, 7))  # type: ignore
+    run = Run(LOADERS["own batches"], dispatch_batches=True)
+    for number, _ in enumerate(run.loader):
+        draw()
+        if number == 2:
+            saved = run.save()
+            break
+    again = Run(LOADERS["own batches"], dispatch_batches=True)
+    again.load(saved)
+    with pytest.raises(Exception, match="does not give the same first 6 items again"):
+        list(again.loader)
+
+
 def check_a_stream_seeks_to_its_place_and_completes_its_last_batch() -> None:
     run = Run(LOADERS["seekable stream"])
     for number, _ in enumerate(run.loader):
