@@ -21,6 +21,7 @@ from .opening import Opened, Reopening, dismiss_workers, place_of_idle_workers
 from .rows import RowRange, layout_of, take_out
 from .samplers import BatchSamplerShard, Share, deal
 
+_CALL = "the next batch of a dispatched loader"
 _loaders = itertools.count()
 _groups: list[dist.ProcessGroup | None] = []
 
@@ -81,6 +82,7 @@ class Dispatched(Reopening):
         group = _cpu_group(place)
         if place.is_main_process:
             self._senders = [Sender(peer, group) for peer in range(1, place.num_processes)]
+            self._work: list[Any] = []
         else:
             self._receiver = Receiver(0, group)
             self._pin = loader.pin_memory and torch.accelerator.is_available()
@@ -111,39 +113,49 @@ class Dispatched(Reopening):
 
     def _give(self, labels: Iterator[Label]) -> Iterator[Any]:
         rounds = self._rounds()
-        for label in labels:
-            try:
-                turn = next(rounds, None)
+        try:
+            for label in labels:
+                turn = self._or_tell(label, next, rounds, None)
+                together(_CALL, self._settle)
                 if turn is None:
-                    self._send(Kind.END, [None] * len(self._senders), label)
+                    self._tell(Kind.END, None, label)
                     return
                 parts, share = turn
-                for sender, part in zip(self._senders, parts[1:], strict=True):
-                    sender.pack(Kind.BATCH, (part, share), label)
-            except Exception:
-                self._send(Kind.ERROR, [traceback.format_exc()] * len(self._senders), label)
-                raise
-            self._deliver(label)
-            self.dealing.remember(label.round, share)
-            if share is None or share.sizes[0]:
-                yield parts[0]
+                self._or_tell(label, self._pack, parts, share, label)
+                self._work = [work for sender in self._senders for work in sender.send(label)]
+                self.dealing.remember(label.round, share)
+                if share is None or share.sizes[0]:
+                    yield parts[0]
+        finally:
+            self._settle()
 
-    def _send(self, kind: Kind, values: list[Any], label: Label) -> None:
-        for sender, value in zip(self._senders, values, strict=True):
+    def _pack(self, parts: list[Any], share: Share | None, label: Label) -> None:
+        for sender, part in zip(self._senders, parts[1:], strict=True):
+            sender.pack(Kind.BATCH, (part, share), label)
+
+    def _settle(self) -> None:
+        """Wait until the others have what was sent last; meanwhile the next round was read."""
+        while self._work:
+            self._work.pop(0).wait()
+
+    def _or_tell(self, label: Label, action: Callable[..., Any], *args: Any) -> Any:
+        """`action(*args)`; an error in it reaches the other processes too."""
+        try:
+            return action(*args)
+        except Exception:
+            self._tell(Kind.ERROR, traceback.format_exc(), label)
+            raise
+
+    def _tell(self, kind: Kind, value: Any, label: Label) -> None:
+        self._settle()
+        for sender in self._senders:
             sender.pack(kind, value, label)
-        self._deliver(label)
-
-    def _deliver(self, label: Label) -> None:
-        together("the next batch of a dispatched loader", self._send_packed, label)
-
-    def _send_packed(self, label: Label) -> None:
-        for work in [work for sender in self._senders for work in sender.send(label)]:
-            work.wait()
+            self._work += sender.send(label)
 
     def _take(self, labels: Iterator[Label]) -> Iterator[Any]:
         self._follow_draws()
         for label in labels:
-            got = self._receiver.receive(self._pin)
+            got = together(_CALL, self._receiver.receive, self._pin)
             if got.label != label:
                 raise RuntimeError(
                     f"dispatched loader: process {self.place.process_index} waits for batch {label.round} of pass "
