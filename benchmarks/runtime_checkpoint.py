@@ -2,7 +2,7 @@
 
 python benchmarks/runtime_checkpoint.py [ROUNDS] [MIB OF PARAMETERS]
 
-With Adam a state is three times its parameters. Memory is the process's peak beyond what it holds before; CPU time counts.
+With Adam a state is three times its parameters. CPU time counts; memory is the peak beyond what was held before.
 """
 
 from __future__ import annotations

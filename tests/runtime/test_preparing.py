@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from accelerate_runtime import Accelerator
+from accelerate_runtime import Accelerator, DataLoaderConfiguration
 
 
 class NoamOpt:
@@ -176,3 +176,17 @@ def test_unwrapping_a_compiled_model() -> None:
     assert accelerator.unwrap_model(prepared) is compiled
     assert accelerator.unwrap_model(prepared, keep_torch_compile=False) is model
     assert set(accelerator.get_state_dict(prepared)) == {"weight", "bias"}
+
+
+def test_a_prepared_loader_shows_the_batches_of_this_process() -> None:
+    base = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=2)
+    assert Accelerator().prepare(base).batch_sampler is base.batch_sampler
+
+
+def test_a_stateful_loader_passes_for_one_of_torchdata() -> None:
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+    accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=True))
+    loader = accelerator.prepare(DataLoader(TensorDataset(torch.arange(8.0)), batch_size=2))
+    assert isinstance(loader, torchdata.StatefulDataLoader)
+    seen = [batch[0].tolist() for batch, _ in zip(loader, range(2), strict=False)]
+    assert seen == [[0, 1], [2, 3]]

@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader
 from ..accumulation import GradientState
 from ..structures import send_to_device
 from .position import Position, Reading
-from .samplers import BatchSamplerShard, IterableDatasetShard, Share, Tagged
+from .samplers import BatchSamplerShard, Share, Tagged
+from .streams import IterableDatasetShard
 
 
 class Pass:
@@ -191,6 +192,8 @@ class DataLoaderShard(DataLoader[Any]):
     def __getattr__(self, name: str) -> Any:
         if name in ("base", "source"):
             raise AttributeError(name)
+        if name == "batch_sampler":  # this process's batches, as in Accelerate
+            return getattr(self.source, name, self.base.batch_sampler)
         return getattr(self.base, name)
 
     def __setattr__(self, name: str, value: Any) -> None:

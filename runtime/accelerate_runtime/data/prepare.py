@@ -19,6 +19,7 @@ from .loader import DataLoaderShard
 from .randomness import in_step
 from .samplers import BatchSamplerShard, Share, TaggedCollate
 from .seedable import with_seedable_sampler
+from .stateful import as_stateful
 from .streams import IterableDatasetShard
 
 
@@ -50,7 +51,7 @@ def prepare_loader(
         loader = with_seedable_sampler(loader, config.data_seed)
     device = place.device if move and place.device.type != "cpu" else None
     source: Any = loader
-    kind = DataLoaderShard
+    kind: type[DataLoaderShard] = DataLoaderShard
     dealing: BatchSamplerShard | IterableDatasetShard | None = None
     share: Callable[[int], Share | None] | None = None
     prepare: list[Callable[[], object]] = []
@@ -71,6 +72,8 @@ def prepare_loader(
         others = [kind for kind in rng_types if kind != "generator"]
         if others:
             prepare.append(lambda: synchronize_rng_states(others))
+    if config.use_stateful_dataloader:
+        kind = as_stateful(kind)
     return kind(
         loader,
         source,

@@ -173,6 +173,11 @@ class BatchSamplerShard:
         last = len(sampler) % self.batch_size
         return last > 0 and index * -(-last // self.count) >= last
 
+    @property
+    def batch_sampler(self) -> Any:
+        """What the batches come from."""
+        return self.batches
+
     def set_epoch(self, epoch: int) -> None:
         """Pass the epoch on to the batch sampler and its sampler, where they take one."""
         pass_on_epoch(epoch, self.batches, getattr(self.batches, "sampler", None))

@@ -20,7 +20,8 @@ class DataLoaderConfiguration:
         use_seedable_sampler: replace a RandomSampler by one whose order is a function of a seed and the number of the
             epoch, whatever else was drawn; the prepared loader's `set_epoch` chooses the number.
         data_seed: that seed; None takes the one that torch was seeded with when the loader was prepared.
-        use_stateful_dataloader: accepted; prepared loaders have `state_dict` and `load_state_dict` anyway.
+        use_stateful_dataloader: have prepared loaders pass for torchdata's StatefulDataLoader, where it is installed;
+            they have `state_dict` and `load_state_dict` anyway.
         non_blocking: move batches to the device asynchronously (with pinned memory).
     """
 
