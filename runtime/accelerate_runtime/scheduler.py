@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +11,15 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from .accumulation import GradientState
 from .optimizer import AcceleratedOptimizer
 
+logger = logging.getLogger(__name__)
+
 
 class AcceleratedScheduler:
     """A scheduler that steps when its optimizer did.
 
     One call advances it by `num_processes` steps (a schedule counted over the unsharded loader then ends with the
-    training), or by one with `split_batches`. `ReduceLROnPlateau` judges a metric: it always steps once a call.
+    training), or by one with `split_batches`. `ReduceLROnPlateau` judges a metric: it always steps once a call. A
+    schedule of a fixed length (OneCycleLR) that has ended is not stepped on, which a warning says once.
 
     Args:
         optimizers: the prepared optimizers; a list that grows, for they may be prepared later.
@@ -35,6 +39,8 @@ class AcceleratedScheduler:
         self.step_with_optimizer = step_with_optimizer
         self._optimizers = optimizers
         self._repeats = 1 if isinstance(scheduler, ReduceLROnPlateau) else repeats
+        self._total: int | None = getattr(scheduler, "total_steps", None)
+        self._told = False
 
     def step(self, *args: Any, **kwargs: Any) -> None:
         """Advance the schedule, unless the optimizer's step was left out (accumulation, overflow)."""
@@ -49,13 +55,17 @@ class AcceleratedScheduler:
         for optimizer in self._optimizers:
             if optimizer.step_was_skipped and self._is_of(optimizer):
                 return
-        if self._repeats == 1:
-            scheduler.step(*args, **kwargs)
-            return
-        total = getattr(scheduler, "total_steps", None)
+        total = self._total
         for _ in range(self._repeats):
             if total is None or scheduler._step_count <= total:
                 scheduler.step(*args, **kwargs)
+            elif not self._told:
+                self._told = True
+                logger.warning(
+                    "%s was made for %s steps, and is stepped on: the learning rate stays",
+                    type(scheduler).__name__,
+                    total,
+                )
 
     def _is_of(self, optimizer: AcceleratedOptimizer) -> bool:
         owner = getattr(self.scheduler, "optimizer", None)

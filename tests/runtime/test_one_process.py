@@ -131,3 +131,14 @@ def test_forgetting_what_was_prepared() -> None:
     assert model is None
     assert optimizer_ is None
     assert accelerator.prepare(optimizer) is not prepared
+
+
+def test_a_schedule_that_has_ended_stays_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    accelerator = Accelerator()
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=2)
+    optimizer, schedule = accelerator.prepare(optimizer, schedule)
+    for _ in range(4):
+        optimizer.step()
+        schedule.step()
+    assert caplog.text.count("OneCycleLR was made for 2 steps") == 1
