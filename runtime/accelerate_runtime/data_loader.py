@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader
 
 from . import arguments, topology
 from .accumulation import GradientState
-from .data import DataLoaderDispatcher, DataLoaderShard, SeedableRandomSampler, prepare_loader, skip_first_batches
+from .data import DataLoaderShard, SeedableRandomSampler, prepare_loader, skip_first_batches
+from .data.dispatch import DataLoaderDispatcher
 from .plugins import DataLoaderConfiguration
 
 __all__ = [

@@ -1,6 +1,5 @@
 """Prepared loaders: each process gets its part of every epoch."""
 
-from .dispatch import DataLoaderDispatcher
 from .loader import DataLoaderShard, Pass
 from .prepare import prepare_loader
 from .samplers import BatchSamplerShard, Share
@@ -10,7 +9,6 @@ from .streams import IterableDatasetShard
 
 __all__ = [
     "BatchSamplerShard",
-    "DataLoaderDispatcher",
     "DataLoaderShard",
     "IterableDatasetShard",
     "Pass",

@@ -13,7 +13,6 @@ from ..accumulation import GradientState
 from ..plugins import DataLoaderConfiguration
 from ..random import ForkedRandomness, shared_seed, synchronize_rng_states
 from ..topology import Topology
-from .dispatch import DataLoaderDispatcher, dispatched
 from .fetching import draw_apart
 from .loader import DataLoaderShard
 from .randomness import in_step
@@ -58,6 +57,8 @@ def prepare_loader(
     if place.num_processes > 1:
         own_sampler = _own_dealing(loader, place)
         if config.dispatch_batches:
+            from .dispatch import DataLoaderDispatcher, dispatched  # rare, and not light
+
             kind, source = DataLoaderDispatcher, dispatched(loader, place, config, slice_fn, own_sampler)
             dealing, share = source.dealing, source.share
         elif own_sampler is not None:
