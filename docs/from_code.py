@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import importlib
 import inspect
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from sphinx.application import Sphinx
+
 from accelerate_migrate.catalogue import entries
 from accelerate_migrate.cli import app as tool
-from sphinx.application import Sphinx
 
 OFFERS = {
     "accelerate_runtime": None,
@@ -28,7 +30,7 @@ OFFERS = {
     "accelerate_runtime.state": ("PartialState", "AcceleratorState", "GradientState"),
     "accelerate_runtime.local_sgd": ("LocalSGD",),
     # what a script gets from us
-    "accelerate_runtime.data": ("DataLoaderShard", "DataLoaderDispatcher"),
+    "accelerate_runtime.data_loader": None,
     "accelerate_runtime.optimizer": ("AcceleratedOptimizer",),
     "accelerate_runtime.scheduler": ("AcceleratedScheduler",),
     "accelerate_runtime.checkpointing.layout": ("CheckpointError",),
@@ -44,6 +46,8 @@ TITLES = {
     "scheduler": "Prepared schedulers",
     "tracking": "Trackers",
     "collectives": "Collective operations",
+    "structures": "Nested structures",
+    "waiting": "Missing processes",
     "launch": "Launching from Python",
     "logging": "Logging",
     "random": "Random numbers",
@@ -74,7 +78,10 @@ class Entry:
 
     @property
     def path(self) -> str:
-        return f"{self.modules[0]}.{self.name}"
+        """The name that its entry has: for a constant that where it is written, since its docstring is read there."""
+        home = getattr(importlib.import_module(self.modules[0]), "_HOMES", {}).get(self.name)
+        module = f"accelerate_runtime.{home}" if home and not callable(self.item) else self.modules[0]
+        return f"{module}.{self.name}"
 
     @property
     def summary(self) -> str:
@@ -127,9 +134,9 @@ def rule_pages() -> dict[str, str]:
     found = entries()
     rows = "".join(f"| [{one.code}]({one.code}.md) | {one.name} | {_cell(one.summary)} |\n" for one in found)
     index = (
-        "# Rules\n\nEach rule is one kind of rewrite; its page is what `accelerate-migrate --explain CODE` prints. Codes "
-        f"below AM100 are findings of the tool itself.\n\n| code | name | what it does |\n| --- | --- | --- |\n{rows}\n"
-        + _contents(one.code for one in found)
+        "# Rules\n\nEach rule is one kind of rewrite; its page is what `accelerate-migrate --explain CODE` prints. "
+        "Codes below AM100 are findings of the tool itself.\n\n"
+        f"| code | name | what it does |\n| --- | --- | --- |\n{rows}\n" + _contents(one.code for one in found)
     )
     return {"rules/index.md": index, **{f"rules/{one.code}.md": one.explain() for one in found}}
 
@@ -151,7 +158,7 @@ def option_pages() -> dict[str, str]:
 def _launch_help() -> str:
     """What `accelerate-runtime launch --help` prints."""
     command = [sys.executable, "-m", "accelerate_runtime", "launch", "--help"]
-    environment = {"PYTHONPATH": ":".join(sys.path), "COLUMNS": "88"}
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "88"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
@@ -184,7 +191,7 @@ def subjects() -> list[Subject]:
     for entry in public():
         first = importlib.import_module(entry.modules[0])
         home = getattr(first, "_HOMES", {}).get(entry.name) or entry.modules[0].partition(".")[2] or "versions"
-        key = home.partition(".")[0]
+        key = home.partition(".")[0].removesuffix("_loader")
         found.setdefault(key, Subject(key)).entries.append(entry)
     order = [*TITLES, *sorted(found.keys() - TITLES.keys())]
     return [found[key] for key in order if key in found]
@@ -208,9 +215,10 @@ def _subject_page(subject: Subject) -> str:
     for entry in subject.entries:
         heading = f"{entry.name}\n{'-' * len(entry.name)}\n"
         modules = " or ".join(f"`{module}`" for module in entry.modules)
-        names = "".join(f'<span id="{module}.{entry.name}"></span>' for module in entry.modules[1:])
-        others = f".. raw:: html\n\n   {names}\n" if names else ""
-        parts.append(f"{heading}\nFrom {modules}.\n\n{others}\n{entry.directive()}")
+        others = entry.modules[1:] if callable(entry.item) else entry.modules
+        names = "".join(f'<span id="{module}.{entry.name}"></span>' for module in others)
+        anchors = f".. raw:: html\n\n   {names}\n" if names else ""
+        parts.append(f"{heading}\nFrom {modules}.\n\n{anchors}\n{entry.directive()}")
     return "\n".join(parts)
 
 
