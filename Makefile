@@ -2,6 +2,7 @@
 # make test    every test, end-to-end ones included
 # make test-trackers    the trackers against each of their clients, in $(VENV)-trackers (1.3 GB more)
 # make lint    ruff, mypy and the import contracts
+# make docs    the documentation, into build/docs; a warning is an error
 # make bench   the speed ratios
 #
 # Everything runs in $(VENV), which is made and filled when it is missing or out of date.
@@ -10,9 +11,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DOCS_INSTALLED := $(VENV)/.docs-installed
 PYTEST_ARGS ?=
 
-.PHONY: demo test test-trackers lint bench clean
+.PHONY: demo test test-trackers lint docs bench clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (torch is large: this takes a while)"
@@ -40,6 +42,14 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check . fixtures/demo/run_demo.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check \
+		--constraint constraints.txt --group docs
+	@touch $@
+
+docs: $(DOCS_INSTALLED)
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/docs-read docs build/docs
 
 bench: $(INSTALLED)
 	@for benchmark in benchmarks/[!_]*.py; do \

@@ -2,6 +2,7 @@
 
 <!-- check: runs -->        commands that succeed, one after another, in a folder with train.py and src/
 <!-- check: make -->        targets of the Makefile
+<!-- check: examples -->    commands over scripts that examples/ has (its own tests run them)
 <!-- check: install -->     pip commands that install this project; its extras exist
 <!-- check: diff NAME -->   the whole diff of a fixture (``pytest --update-fixtures`` fills it in)
 <!-- check: unchanged -->   code in which the tool changes nothing
@@ -66,7 +67,7 @@ def each(*checks: str) -> pytest.MarkDecorator:
 
 
 def test_every_block_says_how_it_is_checked() -> None:
-    known = {"runs", "make", "install", "diff", "unchanged"}
+    known = {"runs", "make", "examples", "install", "diff", "unchanged"}
     assert [block for block in blocks() if block.check.split(" ")[0] not in known] == []
     assert README.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks())
 
@@ -95,6 +96,18 @@ def test_make_targets(block: Block) -> None:
         assert command[0] == "make"
         for target in command[1:]:
             assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+@each("examples")
+def test_examples_are_there(block: Block) -> None:
+    for command in block.commands():
+        assert (ROOT / command[-1]).is_file()
+
+
+def test_every_example_is_named() -> None:
+    text = README.read_text(encoding="utf-8")
+    for script in (ROOT / "examples").glob("*.py"):
+        assert f"(examples/{script.name})" in text
 
 
 @each("install")

@@ -19,6 +19,7 @@ if not running_as_command():
     require_torch()
 
 __version__ = "0.1.0"
+"""The version of this package."""
 
 _HOMES = {
     "Accelerator": "accelerator",

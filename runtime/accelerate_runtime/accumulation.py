@@ -57,18 +57,22 @@ class GradientState:
 
     @property
     def adjust_scheduler(self) -> bool:
+        """See GradientAccumulationPlugin."""
         return self.plugin.adjust_scheduler
 
     @property
     def sync_with_dataloader(self) -> bool:
+        """See GradientAccumulationPlugin."""
         return self.plugin.sync_with_dataloader
 
     @property
     def sync_each_batch(self) -> bool:
+        """See GradientAccumulationPlugin."""
         return self.plugin.sync_each_batch
 
     @property
     def plugin_kwargs(self) -> dict[str, Any]:
+        """The fields of the GradientAccumulationPlugin that differ from their default."""
         return self.plugin.to_kwargs()
 
     @property
@@ -83,6 +87,7 @@ class GradientState:
 
     @property
     def in_dataloader(self) -> bool:
+        """Whether a prepared loader is being read."""
         return bool(self.passes)
 
     @property

@@ -124,6 +124,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
+        """The wrapped optimizer's groups of parameters; may be set."""
         return self.optimizer.param_groups
 
     @param_groups.setter
@@ -132,6 +133,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
 
     @property
     def state(self) -> Any:
+        """The wrapped optimizer's state; may be set."""
         return self.optimizer.state
 
     @state.setter
@@ -140,6 +142,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
 
     @property
     def defaults(self) -> dict[str, Any]:
+        """The wrapped optimizer's defaults; may be set."""
         return self.optimizer.defaults
 
     @defaults.setter

@@ -33,10 +33,12 @@ class ProcessControl:
 
     @property
     def distributed_type(self) -> topology.DistributedType:
+        """How training is spread."""
         return self._place.distributed_type
 
     @property
     def num_processes(self) -> int:
+        """The number of processes, over all machines."""
         return self._place.num_processes
 
     @property
@@ -51,6 +53,7 @@ class ProcessControl:
 
     @property
     def is_main_process(self) -> bool:
+        """Whether this is process 0."""
         return self._place.is_main_process
 
     @property
@@ -60,6 +63,7 @@ class ProcessControl:
 
     @property
     def is_last_process(self) -> bool:
+        """Whether this is the process with the highest index."""
         return self._place.is_last_process
 
     @property
@@ -202,6 +206,7 @@ class PartialState(ProcessControl):
 
     @property
     def initialized(self) -> bool:
+        """Whether there is one."""
         return bool(self._shared_state)
 
     @property
@@ -279,6 +284,7 @@ class AcceleratorState(PartialState):
 
     @property
     def is_fsdp2(self) -> bool:
+        """Whether the model is sharded by FSDP2: never, in this version."""
         return False
 
     @staticmethod

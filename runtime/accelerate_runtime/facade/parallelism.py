@@ -31,6 +31,7 @@ class Parallelism(Settings):
 
     @property
     def parallelism_config(self) -> ParallelismConfig | None:
+        """How the processes are spread, or None."""
         return self.state.parallelism_config
 
     @property
@@ -45,10 +46,12 @@ class Parallelism(Settings):
 
     @property
     def is_fsdp2(self) -> bool:
+        """Whether the model is sharded by FSDP2: never, in this version."""
         return self.state.is_fsdp2
 
     @property
     def is_composable_parallelism_enabled(self) -> bool:
+        """Whether parallelism of several kinds can be combined: as `is_fsdp2`."""
         return self.is_fsdp2
 
     @property

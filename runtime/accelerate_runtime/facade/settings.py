@@ -52,6 +52,7 @@ class Settings(ProcessControl):
 
     @property
     def fp8_enabled(self) -> bool:
+        """Whether precision is fp8."""
         return self._precision.mode == "fp8"
 
     @property
@@ -93,11 +94,12 @@ class Settings(ProcessControl):
 
     @property
     def split_batches(self) -> bool:
+        """See DataLoaderConfiguration."""
         return self.dataloader_config.split_batches
 
     @property
     def even_batches(self) -> bool:
-        """May be set, for loaders prepared afterwards."""
+        """See DataLoaderConfiguration; may be set, for loaders prepared afterwards."""
         return self.dataloader_config.even_batches
 
     @even_batches.setter
@@ -106,26 +108,32 @@ class Settings(ProcessControl):
 
     @property
     def dispatch_batches(self) -> bool | None:
+        """See DataLoaderConfiguration."""
         return self.dataloader_config.dispatch_batches
 
     @property
     def use_seedable_sampler(self) -> bool:
+        """See DataLoaderConfiguration."""
         return self.dataloader_config.use_seedable_sampler
 
     @property
     def use_stateful_dataloader(self) -> bool:
+        """See DataLoaderConfiguration."""
         return self.dataloader_config.use_stateful_dataloader
 
     @property
     def non_blocking(self) -> bool:
+        """See DataLoaderConfiguration."""
         return self.dataloader_config.non_blocking
 
     @property
     def project_dir(self) -> str | None:
+        """The project's folder."""
         return self.project_configuration.project_dir
 
     @property
     def logging_dir(self) -> str | None:
+        """Where trackers write their files."""
         return self.project_configuration.logging_dir
 
     @property
@@ -137,18 +145,22 @@ class Settings(ProcessControl):
 
     @property
     def ddp_handler(self) -> DistributedDataParallelKwargs | None:
+        """The DistributedDataParallelKwargs of `kwargs_handlers`, or None."""
         return self._handlers.get(DistributedDataParallelKwargs)  # type: ignore[return-value]
 
     @property
     def scaler_handler(self) -> GradScalerKwargs | None:
+        """The GradScalerKwargs of `kwargs_handlers`, or None."""
         return self._handlers.get(GradScalerKwargs)  # type: ignore[return-value]
 
     @property
     def init_handler(self) -> InitProcessGroupKwargs | None:
+        """The InitProcessGroupKwargs of `kwargs_handlers`, or None."""
         return self._handlers.get(InitProcessGroupKwargs)  # type: ignore[return-value]
 
     @property
     def autocast_handler(self) -> AutocastKwargs | None:
+        """The AutocastKwargs of `kwargs_handlers`, or None."""
         return self._handlers.get(AutocastKwargs)  # type: ignore[return-value]
 
     def __getattr__(self, name: str) -> NoReturn:

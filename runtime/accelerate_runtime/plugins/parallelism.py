@@ -177,22 +177,27 @@ class ParallelismConfig:
 
     @property
     def dp_replicate_enabled(self) -> bool:
+        """Whether there are several copies of the model."""
         return self.dp_replicate_size > 1
 
     @property
     def dp_shard_enabled(self) -> bool:
+        """Whether parameters are sharded."""
         return self.dp_shard_size > 1
 
     @property
     def tp_enabled(self) -> bool:
+        """Whether tensors are split."""
         return self.tp_size > 1
 
     @property
     def cp_enabled(self) -> bool:
+        """Whether context is split."""
         return self.cp_size > 1
 
     @property
     def sp_enabled(self) -> bool:
+        """Whether sequences are split."""
         return self.sp_size > 1
 
     # Names of the mesh's dimensions whose size is over 1

@@ -36,6 +36,7 @@ _OURS: tuple[type[GeneralTracker], ...] = (
     WandBTracker,
 )
 LOGGER_TYPE_TO_CLASS: dict[str, type[GeneralTracker]] = {tracker.name: tracker for tracker in _OURS}
+"""The tracker classes by name: ours, and those of `register_tracker_class`."""
 
 
 class LoggerType(str, Enum):
