@@ -165,7 +165,7 @@ class Position:
             "version": _VERSION,
             "processes": self.processes,
             "process": self.index,
-            "batches": self._length(),
+            "batches": self._length(self.base),  # whatever each process gets of them
             "dataset": self._dataset_length(),
             "iteration": self.iteration,
             "epoch": self.told,
@@ -180,7 +180,7 @@ class Position:
         ahead = reading.ahead
         return {
             "given": reading.given,
-            "whole": reading.whole or reading.given == self._length(),
+            "whole": reading.whole or reading.given == self._length(self.source),
             "start": generators.pack(reading.start),
             "ahead": None if ahead is None else generators.pack(ahead.states),
             "place": generators.pack(reading.opened.place() if ahead is None else ahead.place),
@@ -211,7 +211,9 @@ class Position:
                     "process saves and loads its own."
                 )
             self._expect("samples in the dataset", state["dataset"], self._dataset_length(), "use the same dataset")
-            self._expect("batches in an epoch", state["batches"], self._length(), "use the same batch size and sampler")
+            self._expect(
+                "batches in an epoch", state["batches"], self._length(self.base), "use the same batch size and sampler"
+            )
             if not getattr(self.source, "in_order", True):
                 raise ValueError(
                     "the loader's state was saved in the middle of an epoch, but with in_order=False batches come as "
@@ -274,11 +276,11 @@ class Position:
             if type(getattr(part, "__dict__", {}).get("epoch")) is int
         }
 
-    def _length(self) -> int | None:
+    def _length(self, loader: Any) -> int | None:
         if is_stream(self.base):
             return None  # a length given by an iterable dataset is a guess
         try:
-            return len(self.source)
+            return len(loader)
         except TypeError:
             return None
 
