@@ -69,7 +69,7 @@ class Items:
             number = reduce(torch.as_tensor(number, dtype=torch.float64, device=topology.current().device), "sum")
         factor: Any  # the processes' gradients were averaged: they are `processes` times too small for a sum
         if isinstance(number, torch.Tensor):
-            factor = torch.where(number > 0, processes / number, 0.0).to(torch.float32)
+            factor = torch.where(number > 0, processes / number, 0.0)
         else:
             factor = processes / number if number else 0.0
         _multiply(list(gradients_of(optimizer)), factor)

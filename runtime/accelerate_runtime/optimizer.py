@@ -35,7 +35,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
         self.scaler = scaler
         self._share = scaler.share(optimizer) if scaler is not None and scaler.is_enabled() else None
         self._items: Items | None = None
-        self._stepped = False
+        self._stepped, self._stepped_at = False, -1
         self._cleared_at = gradient_state.backwards
         self._others_at = gradient_state.uncounted
 
@@ -44,7 +44,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
         state = self.gradient_state
         if state.managed and not state.sync_gradients:
             return None
-        self._stepped = True
+        self._stepped, self._stepped_at = True, state.backwards
         if self._items is not None:
             self._items.divide(self.optimizer, state.uncounted)
             self._items = None
@@ -99,12 +99,13 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
     @property
     def has_pending_gradients(self) -> bool:
         """Whether gradients came in that no step has used yet."""
-        return not self._stepped and self._cleared_at != self.gradient_state.backwards
+        return self.gradient_state.backwards not in (self._cleared_at, self._stepped_at)
 
     def progress(self) -> dict[str, Any]:
         """Where this optimizer stands in its window, beside what `state_dict` says."""
         return {
             "stepped": self._stepped,
+            "stepped_at": self._stepped_at,
             "cleared_at": self._cleared_at,
             "others_at": self._others_at,
             "items": None if self._items is None else self._items.state(),
@@ -115,7 +116,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
     def restore_progress(self, progress: dict[str, Any]) -> None:
         """Go back to where `progress` was taken."""
         self._stepped, self._cleared_at = progress["stepped"], progress["cleared_at"]
-        self._others_at = progress["others_at"]
+        self._stepped_at, self._others_at = progress["stepped_at"], progress["others_at"]
         self._items = None if progress["items"] is None else Items(*progress["items"])
         if self._share is not None:
             self._share.restore(progress["holds"], progress["skipped"])

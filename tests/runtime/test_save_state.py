@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import xxhash
@@ -186,7 +187,7 @@ def test_after_loading_the_count_goes_on(tmp_path: Path) -> None:
     first.accelerator.save_state()
     first.accelerator.save_state()
     second = Run(tmp_path)
-    with pytest.raises(CheckpointError, match="checkpoint_0 exists already"):
+    with pytest.raises(CheckpointError, match="checkpoint_1 exists already"):
         second.accelerator.save_state()
     second.accelerator.load_state()
     assert second.accelerator.save_state().endswith("checkpoint_2")
@@ -439,3 +440,166 @@ def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path, safe: bool) -
     other.load_state(folder)
     assert torch.equal(fresh.embed.weight, model.embed.weight)
     assert fresh.embed.weight is fresh.out.weight
+
+
+# Odd programs
+
+
+def one_layer() -> tuple[Accelerator, nn.Module, Any]:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    return accelerator, model, optimizer
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_containers_of_other_kinds_keep_their_kind_and_the_moment(tmp_path: Path, in_background: bool) -> None:
+    accelerator, _, optimizer = one_layer()
+    schedule = accelerator.prepare(torch.optim.lr_scheduler.MultiStepLR(optimizer.optimizer, [2, 4]))
+    record = Counter(np.zeros(3))
+    accelerator.register_for_checkpointing(record)
+    accelerator.save_state(tmp_path / "state", async_save=in_background)
+    record.value[:] = 7
+    accelerator.load_state(tmp_path / "state")
+    assert schedule.milestones == {2: 1, 4: 1}
+    assert record.value.tolist() == [0, 0, 0]
+
+
+def test_numbers_of_numpy_are_plain_values(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    accelerator, _, optimizer = one_layer()
+    optimizer.param_groups[0]["lr"] = np.float64(0.5)
+    accelerator.save_state(tmp_path / "state")
+    accelerator.load_state(tmp_path / "state")
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_model_whose_state_dict_is_a_copy_is_loaded_too(tmp_path: Path, safe: bool) -> None:
+    class Copying(nn.Linear):
+        def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+            return {name: tensor.clone() for name, tensor in super().state_dict(*args, **kwargs).items()}
+
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(Copying(2, 1))
+    accelerator.save_state(tmp_path / "state", safe_serialization=safe)
+    other = Accelerator(cpu=True)
+    fresh = other.prepare(Copying(2, 1))
+    other.load_state(tmp_path / "state")
+    assert torch.equal(fresh.weight, model.weight)
+
+
+def test_a_new_run_does_not_save_below_the_states_of_an_old_one(tmp_path: Path) -> None:
+    old = Run(tmp_path, total_limit=2)
+    for _ in range(4):
+        old.accelerator.save_state()
+    with pytest.raises(CheckpointError, match="checkpoint_3 exists already"):
+        Run(tmp_path, total_limit=2).accelerator.save_state()
+
+
+@pytest.mark.parametrize("clear", ["optimizer", "model", "by hand"])
+def test_gradients_of_an_open_window_are_saved_however_the_script_clears_them(tmp_path: Path, clear: str) -> None:
+    def micro_batches(accelerator: Accelerator, model: nn.Module, optimizer: Any, numbers: range) -> None:
+        for number in numbers:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(torch.tensor([[1.0, number]])).sum())
+                optimizer.step()
+                if clear == "optimizer":
+                    optimizer.zero_grad()
+                elif accelerator.sync_gradients and clear == "model":
+                    model.zero_grad()
+                elif accelerator.sync_gradients:
+                    for parameter in model.parameters():
+                        parameter.grad = None
+
+    whole = one_layer()
+    micro_batches(*whole, range(6))
+    first = one_layer()
+    micro_batches(*first, range(3))
+    first[0].save_state(tmp_path / "state")
+    second = one_layer()
+    second[0].load_state(tmp_path / "state")
+    micro_batches(*second, range(3, 6))
+    assert torch.equal(second[1].weight, whole[1].weight)
+
+
+def test_a_parameter_in_two_optimizers_and_one_in_none(tmp_path: Path) -> None:
+    def built() -> tuple[Accelerator, nn.Module, Any, Any]:
+        accelerator = Accelerator(cpu=True)
+        model = nn.Linear(2, 1)
+        optimizers = [torch.optim.SGD([model.weight], lr=0.1) for _ in range(2)]
+        return accelerator, *accelerator.prepare(model, *optimizers)
+
+    accelerator, model, first, second = built()
+    for optimizer in (first, second):
+        optimizer.zero_grad()
+    accelerator.backward(model(torch.ones(1, 2)).sum())
+    second.step()
+    accelerator.save_state(tmp_path / "state")
+    other, fresh, *_ = built()
+    other.load_state(tmp_path / "state")
+    assert torch.equal(fresh.weight.grad, model.weight.grad)
+    assert torch.equal(fresh.bias.grad, model.bias.grad)
+
+
+def test_sparse_gradients_of_an_open_window_are_refused(tmp_path: Path) -> None:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = nn.Embedding(4, 2, sparse=True)
+    model, optimizer = accelerator.prepare(model, torch.optim.SparseAdam(model.parameters()))
+    with accelerator.accumulate(model):
+        accelerator.backward(model(torch.tensor([1])).sum())
+        optimizer.step()
+    with pytest.raises(CheckpointError, match=r"sparse gradients.*where a window ends"):
+        accelerator.save_state(tmp_path / "state")
+    assert os.listdir(tmp_path) == []
+
+
+def test_files_of_others_in_the_folder_are_not_taken_for_ours(tmp_path: Path) -> None:
+    accelerator, model, _ = one_layer()
+    accelerator.save_state(tmp_path / "state", safe_serialization=False)
+    accelerator.save_model(nn.Linear(2, 1), tmp_path / "state")
+    before = model.weight.clone()
+    accelerator.load_state(tmp_path / "state")
+    assert torch.equal(model.weight, before)
+
+
+def test_a_relative_folder_is_that_of_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    accelerator, *_ = one_layer()
+    accelerator.save_state("state", async_save=True)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    accelerator.load_state(tmp_path / "state")
+
+
+def test_a_link_to_nowhere_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    accelerator, *_ = one_layer()
+    accelerator.save_state(tmp_path / "link")
+    assert (tmp_path / "real" / "manifest.json").exists()
+    accelerator.load_state(tmp_path / "link")
+
+
+def test_float32_masters_of_low_precision_parameters_stay_float32(tmp_path: Path) -> None:
+    def built() -> tuple[Accelerator, Any, nn.Parameter]:
+        parameter = nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+        optimizer = torch.optim.SGD([parameter], lr=0.1)
+        optimizer.state[parameter]["master"] = torch.full((3,), 1 / 3)
+        accelerator = Accelerator(cpu=True)
+        return accelerator, accelerator.prepare(optimizer), parameter
+
+    accelerator, _, _ = built()
+    accelerator.save_state(tmp_path / "state")
+    other, optimizer, parameter = built()
+    other.load_state(tmp_path / "state")
+    assert torch.equal(optimizer.state[parameter]["master"], torch.full((3,), 1 / 3))
+
+
+def test_other_parameter_groups_name_the_file(tmp_path: Path) -> None:
+    accelerator, _, optimizer = one_layer()
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+    accelerator.save_state(tmp_path / "state")
+    other, *_ = one_layer()
+    with pytest.raises(CheckpointError, match=r"optimizer\.bin does not fit the optimizer"):
+        other.load_state(tmp_path / "state")

@@ -50,7 +50,8 @@ def test_bare_torchrun_on_the_cpu_starts_one_training_of_two(tmp_path: Path) -> 
     script.write_text(
         "from accelerate_runtime import Accelerator\n"
         "a = Accelerator()\n"
-        "print(a.num_processes, a.process_index, a.distributed_type.value)\n"
+        "import os\n"  # one write a line: the processes share the pipe
+        "os.write(1, f'{a.num_processes} {a.process_index} {a.distributed_type.value}\\n'.encode())\n"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ACCELERATE_")}
     environment |= {"ACCELERATE_TORCH_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}

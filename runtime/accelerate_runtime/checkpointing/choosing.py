@@ -17,7 +17,7 @@ def to_save(given: PathLike | None, project: ProjectConfiguration) -> Path:
 
     Raises:
         ValueError: no folder is given, or it has no project to be in.
-        CheckpointError: the number is taken.
+        CheckpointError: the number is taken, or there is a higher one.
     """
     if not project.automatic_checkpoint_naming:
         if given is None:
@@ -27,10 +27,11 @@ def to_save(given: PathLike | None, project: ProjectConfiguration) -> Path:
             )
         return Path(given).expanduser()
     folder = _of_project(project) / f"checkpoint_{project.iteration}"
-    if folder.exists():
+    latest = max(numbered(folder.parent), default=-1)
+    if latest >= project.iteration:
         raise CheckpointError(
-            f"{folder} exists already, and is not overwritten. Call load_state() first, to go on counting from the "
-            "latest checkpoint, or set ProjectConfiguration(iteration=…)."
+            f"{folder.with_name(f'checkpoint_{latest}')} exists already, and is not overwritten. Call load_state() "
+            "first, to go on counting from the latest checkpoint, or set ProjectConfiguration(iteration=…)."
         )
     return folder
 

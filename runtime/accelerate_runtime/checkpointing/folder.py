@@ -27,14 +27,14 @@ class Stage:
 
     def __init__(self, target: Path) -> None:
         self.target = target
-        self.inside = target.exists()
-        self.path = target / _INSIDE if self.inside else _beside(target)
+        self.path = target / _INSIDE if target.exists() else _beside(target)
 
     def open(self) -> None:
         """Make the stage, without what an interrupted save left there (a whole state is put in place first)."""
         if self.target.exists() and not self.target.is_dir():
             raise CheckpointError(f"{self.target} is a file: a state is saved to a folder.")
         finish_interrupted(self.target)
+        self.path = Stage(self.target).path  # the target may be there only now
         for left in (_beside(self.target), self.target / _INSIDE):
             shutil.rmtree(left, ignore_errors=True)
         self.path.mkdir(parents=True)

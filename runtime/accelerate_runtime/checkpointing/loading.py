@@ -80,11 +80,15 @@ def _load(contents: Contents, folder: Path, load_kwargs: dict[str, Any], model_k
     if manifest is not None:
         check_files(folder, manifest, small)
 
+    def has(name: str) -> bool:
+        return name in manifest.files if manifest is not None else (folder / name).exists()
+
     def checksum(name: str) -> str | None:
         return manifest.files[name].checksum if manifest is not None else None
 
     for index, model in enumerate(models):
-        name = next((name for safe in (True, False) if (folder / (name := layout.model(index, safe))).exists()), None)
+        names = (layout.model(index, safe) for safe in (True, False))
+        name = next((name for name in names if has(name)), None)
         if name is None:
             raise CheckpointError(f"{folder / layout.model(index, True)} is missing.")
         load_weights(contents.unwrap(model), folder / name, checksum(name), **model_kwargs)
@@ -127,7 +131,8 @@ def _load_rank(contents: Contents, folder: Path, manifest: Manifest | None) -> N
     """What belongs to this process: its position, and at last its random states."""
     place = contents.place
     rank = place.process_index
-    known = (folder / layout.random_states(rank)).exists()
+    name = layout.random_states(rank)
+    known = name in manifest.files if manifest is not None else (folder / name).exists()
     states = load_plain(folder / layout.random_states(rank if known else 0))
     if manifest is None:
         contents.gradient_state.step = states.get("step", 0)

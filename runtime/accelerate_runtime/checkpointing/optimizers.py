@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .layout import CheckpointError
 from .manifest import check, checksum_of, reading
 from .plain import load_plain
 from .streaming import Place, is_whole_storage, read_into, storages_in
@@ -22,8 +23,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, path: Path, checksum: str |
         arguments: of `torch.load`.
 
     Raises:
-        CheckpointError: the file is damaged, or holds more than tensors and plain values.
-        ValueError: its parameter groups are others (torch's own message).
+        CheckpointError: the file is damaged, holds more than tensors and plain values, or its parameter groups are
+            others.
     """
     with reading(path, checksum):
         state = load_plain(path, **{"mmap": True, **arguments})
@@ -34,7 +35,33 @@ def load_optimizer(optimizer: torch.optim.Optimizer, path: Path, checksum: str |
         check(path, read_into(path, places), checksum)
     elif checksum is not None:
         check(path, checksum_of(path), checksum)
-    optimizer.load_state_dict(_copied(state, {id(place.tensor) for place in places}))
+    state = _copied(state, {id(place.tensor) for place in places})
+    try:
+        optimizer.load_state_dict(state)
+    except ValueError as error:
+        raise CheckpointError(f"{path} does not fit the optimizer: {error}") from None
+    _keep_types(optimizer, state)
+
+
+def _keep_types(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Put back what was saved in another type than its parameter's (float32 masters of bf16): torch casts it."""
+    for parameter, entries in _by_parameter(optimizer, saved):
+        now = optimizer.state.get(parameter)
+        for name, value in entries.items():
+            there = now.get(name) if isinstance(now, dict) else None
+            if isinstance(value, torch.Tensor) and isinstance(there, torch.Tensor) and there.dtype != value.dtype:
+                optimizer.state[parameter][name] = value.to(there.device)
+
+
+def _by_parameter(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> list[tuple[torch.Tensor, dict[Any, Any]]]:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    state = saved["state"]
+    return [
+        (parameter, state[number])
+        for parameter, number in zip(parameters, numbers, strict=False)
+        if isinstance(state.get(number), dict)
+    ]
 
 
 def _with_destinations(

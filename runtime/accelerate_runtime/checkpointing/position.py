@@ -37,42 +37,57 @@ def save_gradients(contents: Contents, folder: Path) -> None:
     """Write the gradients that no step has used yet, if any."""
     if contents.scaler is not None:
         contents.scaler.settle()  # they are kept with the scale that the scaler's state will have
-    found = {
-        name: parameter.grad for name, parameter in _pending(contents.optimizers).items() if parameter.grad is not None
-    }
+    found = {name: parameter.grad for name, parameter in _pending(contents) if parameter.grad is not None}
+    if any(gradient.layout is not torch.strided for gradient in found.values()):
+        raise layout.CheckpointError(
+            "the accumulation window is open and holds sparse gradients, which cannot be saved: call save_state() "
+            "where a window ends (accelerator.sync_gradients)."
+        )
     if found:
         save_safetensors(found, folder / layout.gradients(contents.place.process_index))
 
 
 def load_gradients(contents: Contents, folder: Path, manifest: Manifest) -> None:
     """Restore the gradients of a window that was open."""
-    for optimizer in contents.optimizers:
-        optimizer.optimizer.zero_grad(set_to_none=True)
+    for each in _all(contents).values():
+        each.grad = None
     name = layout.gradients(contents.place.process_index)
     if name not in manifest.files:
         return
     path = folder / name
-    header, parameters = SafetensorsHeader(path), _all(contents.optimizers)
+    header, parameters = SafetensorsHeader(path), _all(contents)
     places = []
     for key in header.entries:
         parameter = parameters.get(key)
         if parameter is None or not header.fits(key, parameter):
-            raise layout.CheckpointError(f"{path} has a gradient {key!r} that fits none of the optimizers' parameters.")
+            raise layout.CheckpointError(f"{path} has a gradient {key!r} that fits no parameter.")
         parameter.grad = torch.zeros_like(parameter)
         places.append(Place(header.offset(key), parameter.grad))
     check(path, read_into(path, places), manifest.files[name].checksum)
 
 
-def _pending(optimizers: list[AcceleratedOptimizer]) -> dict[str, torch.Tensor]:
-    return _all(optimizers, lambda optimizer: optimizer.has_pending_gradients)
+def _pending(contents: Contents) -> list[tuple[str, torch.Tensor]]:
+    """The parameters whose gradients no step has used: those of optimizers that wait, and those in no optimizer."""
+    waiting = [optimizer for optimizer in contents.optimizers if optimizer.has_pending_gradients]
+    if not waiting and contents.optimizers:
+        return []
+    done = [optimizer for optimizer in contents.optimizers if not optimizer.has_pending_gradients]
+    left_out = _ids(done) - _ids(waiting)
+    return [(name, parameter) for name, parameter in _all(contents).items() if id(parameter) not in left_out]
 
 
-def _all(optimizers: list[AcceleratedOptimizer], wanted: Any = lambda optimizer: True) -> dict[str, torch.Tensor]:
-    """The optimizers' parameters, each once, as "optimizer.group.parameter" by number."""
+def _ids(optimizers: list[AcceleratedOptimizer]) -> set[int]:
+    return {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+
+
+def _all(contents: Contents) -> dict[str, torch.Tensor]:
+    """The parameters of models and optimizers, each once, under a name that another process gives it too."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
-    for o, optimizer in enumerate(optimizers):
-        if wanted(optimizer):
-            for g, group in enumerate(optimizer.param_groups):
-                for p, parameter in enumerate(group["params"]):
-                    found[id(parameter)] = f"{o}.{g}.{p}", parameter
+    for number, model in enumerate(contents.models):
+        for name, parameter in contents.unwrap(model).named_parameters():
+            found.setdefault(id(parameter), (f"model.{number}.{name}", parameter))
+    for number, optimizer in enumerate(contents.optimizers):
+        for g, group in enumerate(optimizer.param_groups):
+            for p, parameter in enumerate(group["params"]):
+                found.setdefault(id(parameter), (f"optimizer.{number}.{g}.{p}", parameter))
     return dict(found.values())

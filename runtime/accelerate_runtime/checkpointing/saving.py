@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -19,8 +20,9 @@ from . import layout, position, random_states
 from .agreement import agree
 from .contents import Contents
 from .folder import Stage
+from .layout import CheckpointError
 from .manifest import Manifest
-from .plain import save_plain
+from .plain import save_plain, unsafe_classes
 from .snapshot import snapshot
 from .tensors import save_safetensors
 
@@ -59,29 +61,36 @@ class Saver:
         """
         place, doing = contents.place, f"saving {folder}"
         self.wait(place)
-        stage = _open_stage(folder, place, writes, doing)
+        stage = _open_stage(Path(os.path.realpath(folder)), place, writes, doing)
         error: Exception | None = None
+        mine: Any = None
+        items: list[Item] = []
         try:
             weights = [contents.strategy.state_dict(contents.unwrap(model)) for model in contents.models]
             for hook in contents.save_hooks:
                 hook(contents.models, weights, str(stage.path))
             position.save_gradients(contents, stage.path)
+            mine = random_states.collect(place), position.collect(contents)
+            if writes:
+                items = _in_common(contents, weights, safe)
         except Exception as failure:
             error = failure
-        agree(error, place, doing)
-        ranks = all_gather_object((random_states.collect(place), position.collect(contents)))
+        _agree(error, place, doing, stage if writes else None)
+        ranks = all_gather_object(mine)
+        work: _Work | None = None
         if writes:
-            work = _Work(stage, _to_write(contents, weights, ranks, safe), _manifest(contents), afterwards)
-            if background:
-                self._start(work.copied(), doing)
-                return
             try:
-                work.write()
+                items += _of_ranks(ranks, contents.gradient_state.step)
+                work = _Work(stage, items, _manifest(contents), afterwards)
+                if background:
+                    work = work.copied()
+                else:
+                    work.write()
             except Exception as failure:
-                stage.abandon()
                 error = failure
-        if not background:
-            agree(error, place, doing)
+        _agree(error, place, doing, stage if writes else None)
+        if background and work is not None:
+            self._start(work, doing)
 
     def wait(self, place: Topology) -> None:
         """Wait for a background save, and raise what stopped it; call it on every process."""
@@ -115,13 +124,22 @@ class Saver:
             sys.stderr.write(f"accelerate_runtime: {self._doing} failed: {type(self._error).__name__}: {self._error}\n")
 
 
+def _agree(error: Exception | None, place: Topology, doing: str, stage: Stage | None) -> None:
+    """`agree`, and remove what was staged where it failed."""
+    try:
+        agree(error, place, doing)
+    except Exception:
+        if stage is not None:
+            stage.abandon()
+        raise
+
+
 def _open_stage(folder: Path, place: Topology, writes: bool, doing: str) -> Stage:
     """The stage, made by who writes; the others learn where it is."""
     stage, error = Stage(folder), None
     if writes:
         try:
             stage.open()
-            stage = Stage(folder)
         except Exception as failure:
             error = failure
     agree(error, place, doing)
@@ -149,18 +167,24 @@ class _Work:
     def write(self) -> None:
         folder, checksums = self.stage.path, dict[str, str]()
         for name, value, safe in self.items:
-            if safe:
-                save_safetensors(value, folder / name)
-            else:
-                checksums[name] = save_plain(value, folder / name)
-                _warn_of_code(folder / name)
+            try:
+                if safe:
+                    save_safetensors(value, folder / name)
+                else:
+                    checksums[name] = save_plain(value, folder / name)
+                    _warn_of_code(folder / name)
+            except (OSError, CheckpointError):
+                raise
+            except Exception as failure:
+                raise CheckpointError(f"{name} could not be written: {failure}") from failure
         self.manifest.record(folder, checksums)
         self.manifest.write(folder)
         self.stage.commit()
         self.afterwards()
 
 
-def _to_write(contents: Contents, weights: list[dict[str, Any]], ranks: list[Any], safe: bool) -> list[Item]:
+def _in_common(contents: Contents, weights: list[dict[str, Any]], safe: bool) -> list[Item]:
+    """What is the same on all processes."""
     items: list[Item] = []
     for index, state in enumerate(weights):
         items.append((layout.model(index, safe), state, safe))
@@ -172,8 +196,14 @@ def _to_write(contents: Contents, weights: list[dict[str, Any]], ranks: list[Any
         items.append((layout.SCALER, contents.scaler.state_dict(), False))
     for index, registered in enumerate(contents.registered):
         items.append((layout.custom(index), registered.state_dict(), False))
+    return items
+
+
+def _of_ranks(ranks: list[Any], step: int) -> list[Item]:
+    """What each process has of its own: random states, and where it stands."""
+    items: list[Item] = []
     for rank, (random, where) in enumerate(ranks):
-        items.append((layout.random_states(rank), {"step": contents.gradient_state.step, **random}, False))
+        items.append((layout.random_states(rank), {"step": step, **random}, False))
         items.append((layout.position(rank), where, False))
     return items
 
@@ -185,8 +215,7 @@ def _manifest(contents: Contents) -> Manifest:
 
 def _warn_of_code(path: Path) -> None:
     """Say now, not when it is loaded, that a file holds more than tensors and plain values."""
-    unsafe = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    unsafe = [name for name in unsafe if not name.startswith(("numpy.", "_codecs."))]
+    unsafe = unsafe_classes(path)
     if unsafe:
         logger.warning(
             "%s holds objects of %s: load_state() will ask for load_kwargs={'weights_only': False} to read it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -23,7 +24,10 @@ def _copy(value: Any, copies: dict[Identity, torch.Tensor]) -> Any:
             copies[known] = value.detach().to("cpu", copy=True)
         return copies[known]
     if isinstance(value, dict):
-        return type(value)((key, _copy(item, copies)) for key, item in value.items())
+        new = {} if type(value) is dict else copy.copy(value)  # a Counter, a defaultdict: with what else they know
+        for key, item in value.items():
+            new[key] = _copy(item, copies)
+        return new
     if type(value) in (list, tuple):
         return type(value)(_copy(item, copies) for item in value)
-    return value
+    return copy.deepcopy(value)

@@ -73,7 +73,7 @@ def _places(model: nn.Module, state: dict[str, Any], offsets: dict[str, int]) ->
     if not all(_only_copies(module) for module in model.modules()):
         return None
     wanted = model.state_dict()
-    if wanted.keys() != state.keys():
+    if wanted.keys() != state.keys() or not _is_its_own(model, wanted):
         return None
     places: list[Place] = []
     read: set[int] = set()
@@ -90,6 +90,16 @@ def _places(model: nn.Module, state: dict[str, Any], offsets: dict[str, int]) ->
         read.add(offsets[name])
         filled.add(identity(tensor))
     return places
+
+
+def _is_its_own(model: nn.Module, state: dict[str, Any]) -> bool:
+    """Whether a state dict is made of the model's own tensors, not of copies."""
+    own: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    own.update(model.named_buffers(remove_duplicate=False))
+    return all(
+        name in own and isinstance(tensor, torch.Tensor) and tensor.data_ptr() == own[name].data_ptr()
+        for name, tensor in state.items()
+    )
 
 
 def _only_copies(module: nn.Module) -> bool:
