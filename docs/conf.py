@@ -18,6 +18,7 @@ html_show_sourcelink = False
 html_show_copyright = False
 
 myst_heading_anchors = 3
+toc_object_entries_show_parents = "hide"
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

@@ -213,12 +213,12 @@ def api_pages() -> dict[str, str]:
 def _subject_page(subject: Subject) -> str:
     parts = [f"{subject.title}\n{'=' * len(subject.title)}\n"]
     for entry in subject.entries:
-        heading = f"{entry.name}\n{'-' * len(entry.name)}\n"
-        modules = " or ".join(f"`{module}`" for module in entry.modules)
-        others = entry.modules[1:] if callable(entry.item) else entry.modules
-        names = "".join(f'<span id="{module}.{entry.name}"></span>' for module in others)
-        anchors = f".. raw:: html\n\n   {names}\n" if names else ""
-        parts.append(f"{heading}\nFrom {modules}.\n\n{anchors}\n{entry.directive()}")
+        parts.append(entry.directive())
+        others = [module for module in entry.modules if entry.path != f"{module}.{entry.name}"]
+        if others:
+            names = "".join(f'<span id="{module}.{entry.name}"></span>' for module in others)
+            modules = " and ".join(f"`{module}`" for module in others)
+            parts.append(f".. raw:: html\n\n   {names}\n\n`{entry.name}` is also offered by {modules}.\n")
     return "\n".join(parts)
 
 

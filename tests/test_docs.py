@@ -1,7 +1,7 @@
 """The pages in docs/: their code runs, every public name has its entry, and building them gives no warning.
 
-A block of Python in a page is run, after those before it, in one process and folder a page. An HTML comment before a
-block says otherwise:
+A block of Python in a page is run, after those before it; each page has a process and a folder of its own. An HTML
+comment before a block says otherwise:
 
 <!-- check: file NAME -->   the block is written to that file, in the page's folder
 <!-- check: runs -->        commands that succeed
@@ -75,22 +75,40 @@ def pages() -> list[Page]:
     return [page for page in found if page.program() or page.commands()]
 
 
+def environment(folder: Path) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HOME": str(folder)}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Page, Path]:
+    """Each page's folder, after its Python has run there."""
+    folders = {page: tmp_path_factory.mktemp(page.path.stem) for page in pages()}
+    programs = []
+    for page, folder in folders.items():
+        for name, text in page.files().items():
+            (folder / name).write_text(text, encoding="utf-8")
+        if page.program():
+            programs.append(folder / page.path.name)  # what tracebacks show, with the lines of the page
+            programs[-1].write_text(page.program(), encoding="utf-8")
+    command = [sys.executable, str(ROOT / "tests" / "support" / "page_runner.py"), *map(str, programs)]
+    subprocess.run(command, env=environment(programs[0].parent), timeout=600, check=True)
+    return folders
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.path.stem)
-def test_the_code_of_a_page_runs(page: Page, tmp_path: Path) -> None:
-    for name, text in page.files().items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    name = page.path.name  # what tracebacks show, with the lines of the page
-    (tmp_path / name).write_text(page.program(), encoding="utf-8")
-    printed = ""
-    for command in [*([[sys.executable, name]] if page.program() else []), *page.commands()]:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        env = {**os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HOME": str(tmp_path)}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
+def test_the_code_of_a_page_runs(page: Page, folders: dict[Page, Path]) -> None:
+    folder = folders[page]
+    if page.program():
+        printed = (folder / "output.txt").read_text(encoding="utf-8")
+        assert (folder / "code.txt").read_text(encoding="utf-8") == "0", printed
+        shown = re.findall(r"^# (process \d: .*)$", page.program(), re.MULTILINE)
+        assert [line for line in shown if line not in printed] == [], "not what the comments behind the calls say"
+    for command in page.commands():
+        env = environment(folder)
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        printed += done.stdout
-    shown = re.findall(r"^# (process \d: .*)$", page.program(), re.MULTILINE)
-    assert [line for line in shown if line not in printed] == [], "not what the comments behind the calls say"
 
 
 def test_everything_public_says_what_it_is() -> None:
