@@ -200,12 +200,10 @@ def subjects() -> list[Subject]:
 def api_pages() -> dict[str, str]:
     """A page for each subject, and one that lists all names."""
     found = subjects()
-    rows = sorted(
-        f"| [{entry.name}](#{entry.path}) | {_cell(entry.summary)} |\n" for one in found for entry in one.entries
-    )
+    rows = "".join(f"| [{entry.name}](#{entry.path}) | {_cell(entry.summary)} |\n" for entry in public())
     index = (
         "# API reference\n\nEvery public name; its entry says which modules it is imported from.\n\n"
-        f"| name | what it is |\n| --- | --- |\n{''.join(rows)}\n" + _contents(one.key for one in found)
+        f"| name | what it is |\n| --- | --- |\n{rows}\n" + _contents(one.key for one in found)
     )
     return {"api/index.md": index, **{f"api/{one.key}.rst": _subject_page(one) for one in found}}
 
