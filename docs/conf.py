@@ -25,7 +25,8 @@ autodoc_typehints_format = "short"
 autodoc_default_options = {
     "members": True,
     # Of our own classes, not of those of Python and torch
-    "inherited-members": "object,str,Enum,BaseException,Exception,RuntimeError,UserWarning,LoggerAdapter,DataLoader,Optimizer",
+    "inherited-members": "object,str,Enum,BaseException,Exception,RuntimeError,UserWarning,"
+    "LoggerAdapter,DataLoader,Optimizer",
 }
 napoleon_numpy_docstring = False
 python_maximum_signature_line_length = 90

@@ -202,7 +202,7 @@ def api_pages() -> dict[str, str]:
     found = subjects()
     rows = "".join(f"| [{entry.name}](#{entry.path}) | {_cell(entry.summary)} |\n" for entry in public())
     index = (
-        "# API reference\n\nEvery public name; its entry says which modules it is imported from.\n\n"
+        "# API reference\n\nEvery public name; its entry says where it is imported from.\n\n"
         f"| name | what it is |\n| --- | --- |\n{rows}\n" + _contents(one.key for one in found)
     )
     return {"api/index.md": index, **{f"api/{one.key}.rst": _subject_page(one) for one in found}}
