@@ -154,7 +154,7 @@ class _Worker:
 
 def _pickled(function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     try:
-        import cloudpickle  # type: ignore[import-untyped,unused-ignore]
+        import cloudpickle
     except ModuleNotFoundError:
         script = getattr(sys.modules["__main__"], "__file__", None)
         if getattr(function, "__module__", None) == "__main__" and not (script and Path(script).is_file()):
