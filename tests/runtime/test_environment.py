@@ -111,7 +111,7 @@ def test_versions_are_compared_as_versions() -> None:
 def test_probes_tell_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert availability.is_pytest_available()
     assert not availability.is_lomo_available()
-    (tmp_path / "wandb").mkdir()  # a folder of runs, not the package
+    (tmp_path / "lomo_optim").mkdir()  # a folder of runs, not the package
     monkeypatch.syspath_prepend(tmp_path)
     assert not availability.is_lomo_available()
     assert not availability.is_bnb_available("9999")
