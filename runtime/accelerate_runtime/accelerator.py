@@ -31,7 +31,6 @@ from .plugins import (
     GradientAccumulationPlugin,
     GradScalerKwargs,
     InitProcessGroupKwargs,
-    ProfileKwargs,
     ProjectConfiguration,
     TorchDynamoPlugin,
 )
@@ -132,7 +131,6 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             handlers.get(GradScalerKwargs),  # type: ignore[arg-type]
             arguments.read_fp8_recipe(mode, handlers),
         )
-        self.profile_handler = handlers.get(ProfileKwargs)  # type: ignore[assignment]
         self._strategy = strategies.find("ddp" if self._place.num_processes > 1 else "single")(self._place, handlers)
         self._prepared = Prepared()
         self._saver = None

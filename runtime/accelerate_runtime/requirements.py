@@ -43,12 +43,3 @@ def running_as_command() -> bool:
         return True
     words = getattr(sys, "orig_argv", [])
     return any(flag == "-m" and name.split(".")[0] == __package__ for flag, name in itertools.pairwise(words))
-
-
-def require(package: str, extra: str) -> None:
-    """Raise ImportError, with the install command, where `package` of our extra `extra` is missing."""
-    if package not in sys.modules and importlib.util.find_spec(package) is None:
-        raise ImportError(
-            f'this needs the package {package}, which is not installed: pip install "accelerate-migrate[{extra}]" '
-            f"(or pip install {package})"
-        )

@@ -78,17 +78,15 @@ def _put_in_place(stage: Path, target: Path) -> None:
     flush(target)
 
 
-def keep_latest(folder: Path, limit: int) -> list[Path]:
-    """Remove all numbered states but the `limit` latest; returns those removed."""
+def keep_latest(folder: Path, limit: int) -> None:
+    """Remove all numbered states but the `limit` latest."""
     paths = list(numbered(folder).values())
-    surplus = paths[: max(0, len(paths) - limit)]
-    for path in surplus:
+    for path in paths[: max(0, len(paths) - limit)]:
         going = path.parent / f".{path.name}.deleting"  # so that nobody takes what is left of it for a state
         shutil.rmtree(going, ignore_errors=True)
         path.rename(going)
     for left in folder.glob(".checkpoint_*.deleting"):
         shutil.rmtree(left, ignore_errors=True)
-    return surplus
 
 
 def is_whole(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..requirements import require
+from ..requirements import require_package
 from .layout import MANIFEST, CheckpointError
 
 FORMAT = 1
@@ -89,7 +89,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 def hasher() -> Any:
     """A new checksum: XXH3-128 tells damage, at the speed of memory; it is no defence against an attacker."""
-    require("xxhash", "torch")
+    require_package("xxhash", what="a training state")
     import xxhash
 
     return xxhash.xxh3_128()

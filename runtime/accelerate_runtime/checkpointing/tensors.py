@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..requirements import require
+from ..requirements import require_package
 from .layout import CheckpointError
 
 Identity = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]
@@ -44,7 +44,7 @@ def save_safetensors(state: dict[str, Any], path: Path) -> None:
     Raises:
         CheckpointError: something in it is not a dense tensor.
     """
-    require("safetensors", "torch")
+    require_package("safetensors", what="safe_serialization=True")
     from safetensors.torch import save_file
 
     for name, value in state.items():

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..requirements import require
+from ..requirements import require_package
 from .layout import CheckpointError
 from .manifest import check, checksum_of, reading
 from .plain import load_plain
@@ -47,7 +47,7 @@ Mapped = tuple[dict[str, Any], dict[str, int]]
 
 def _mapped_safetensors(path: Path) -> Mapped:
     header = SafetensorsHeader(path)
-    require("safetensors", "torch")
+    require_package("safetensors", what=f"reading {path.name}")
     from safetensors.torch import load_file
 
     state = load_file(path)

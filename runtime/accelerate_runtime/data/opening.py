@@ -11,6 +11,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
+from .copies import index_sampler
 from .fetching import FetchedApart
 from .indices import IndicesFrom, is_repeatable
 from .streams import can_seek
@@ -25,11 +26,6 @@ def is_plain(loader: DataLoader[Any]) -> bool:
 def is_stream(loader: DataLoader[Any]) -> bool:
     """Whether `loader` reads an iterable dataset."""
     return isinstance(loader.dataset, IterableDataset)
-
-
-def index_sampler(loader: DataLoader[Any]) -> Any:
-    """What `loader` takes its batches' indices from."""
-    return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
 
 
 def place_of_idle_workers(loader: DataLoader[Any]) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from . import generators
+from .copies import index_sampler
 from .generators import Generators, States
 from .indices import is_repeatable
 from .opening import (
     Opened,
     Reopening,
     dismiss_workers,
-    index_sampler,
     is_plain,
     is_stream,
     place_of_idle_workers,

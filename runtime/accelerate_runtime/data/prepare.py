@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ from ..accumulation import GradientState
 from ..plugins import DataLoaderConfiguration
 from ..random import ForkedRandomness, shared_seed, synchronize_rng_states
 from ..topology import Topology
+from .copies import copy_with, index_attribute, index_sampler
 from .fetching import draw_apart
 from .loader import DataLoaderShard
 from .randomness import in_step
@@ -90,18 +90,10 @@ def prepare_loader(
     )
 
 
-def copy_with(loader: DataLoader[Any], **replaced: Any) -> DataLoader[Any]:
-    """A loader of the same class and settings, with some attributes replaced (which DataLoader itself forbids)."""
-    new = copy.copy(loader)
-    new.__dict__.update(replaced, _iterator=None)
-    return new
-
-
 def _shard_batches(
     loader: DataLoader[Any], place: Topology, config: DataLoaderConfiguration
 ) -> tuple[DataLoader[Any], BatchSamplerShard]:
-    attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
-    batches = getattr(loader, attribute)
+    batches = index_sampler(loader)
     shard = BatchSamplerShard(
         batches,
         place.num_processes,
@@ -111,7 +103,7 @@ def _shard_batches(
         atoms=loader.batch_sampler is None,
         advance=in_step(batches),
     )
-    source = copy_with(loader, **{attribute: shard})
+    source = copy_with(loader, **{index_attribute(loader): shard})
     draw_apart(source, place.process_index)
     return source, shard
 

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler
 
 from ..collectives import broadcast_object_list
+from .copies import copy_with, index_attribute
 
 
 class SeedableRandomSampler(RandomSampler):
@@ -43,7 +44,7 @@ class SeedableRandomSampler(RandomSampler):
 
 def with_seedable_sampler(loader: DataLoader[Any], seed: int | None) -> DataLoader[Any]:
     """A loader of the same settings whose RandomSampler is replaced; `loader` itself where it has none."""
-    attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    attribute = index_attribute(loader)
     holder: Any = getattr(loader, attribute)
     own = getattr(holder, "sampler", holder)
     if not isinstance(own, RandomSampler) or isinstance(own, SeedableRandomSampler):
@@ -53,9 +54,7 @@ def with_seedable_sampler(loader: DataLoader[Any], seed: int | None) -> DataLoad
     if own is not holder:
         replaced[attribute] = copy.copy(holder)
         replaced[attribute].sampler = sampler
-    new = copy.copy(loader)
-    new.__dict__.update(replaced, _iterator=None)  # DataLoader's __setattr__ forbids it
-    return new
+    return copy_with(loader, **replaced)
 
 
 def seedable_samplers(loader: DataLoader[Any]) -> list[SeedableRandomSampler]:

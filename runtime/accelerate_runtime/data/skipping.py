@@ -9,9 +9,9 @@ from typing import Any, TypeVar, cast
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from .copies import copy_with, index_attribute, index_sampler
 from .loader import DataLoaderShard
-from .opening import index_sampler, is_stream
-from .prepare import copy_with
+from .opening import is_stream
 from .samplers import SkippedBatches
 
 L = TypeVar("L", bound="DataLoader[Any]")
@@ -41,8 +41,8 @@ def skip_first_batches(dataloader: L, num_batches: int = 0) -> L:
         return skipping
     if is_stream(dataloader):
         return cast(L, copy_with(dataloader, dataset=_SkippedStream(dataloader, num_batches)))
-    attribute = "sampler" if dataloader.batch_sampler is None else "batch_sampler"
-    return cast(L, copy_with(dataloader, **{attribute: SkippedBatches(index_sampler(dataloader), num_batches)}))
+    batches = SkippedBatches(index_sampler(dataloader), num_batches)
+    return cast(L, copy_with(dataloader, **{index_attribute(dataloader): batches}))
 
 
 class _SkippedStream(IterableDataset[Any]):

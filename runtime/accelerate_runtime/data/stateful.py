@@ -5,8 +5,7 @@ They keep their state themselves, with or without it; the class is all that is a
 
 from __future__ import annotations
 
-import importlib.util
-
+from ..requirements import is_installed
 from .loader import DataLoaderShard
 
 _made: dict[type[DataLoaderShard], type[DataLoaderShard]] = {}
@@ -20,7 +19,7 @@ def as_stateful(kind: type[DataLoaderShard]) -> type[DataLoaderShard]:
 
 
 def _derived(kind: type[DataLoaderShard]) -> type[DataLoaderShard]:
-    if importlib.util.find_spec("torchdata") is None:
+    if not is_installed("torchdata"):
         return kind
     from torchdata.stateful_dataloader import StatefulDataLoader
 

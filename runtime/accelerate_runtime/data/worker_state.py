@@ -7,7 +7,6 @@ themselves are further: they fetch ahead.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from . import generators
+from .copies import copy_with, index_attribute
 from .indices import IndicesFrom
 from .streams import IterableDatasetShard, can_seek
 
@@ -224,7 +224,6 @@ class Workers(_MultiProcessingDataLoaderIter):
 
 def _with_reports(source: DataLoader[Any], indices: IndicesFrom | None, crew: Crew) -> DataLoader[Any]:
     """A copy of `source` for the iterator to read."""
-    view = copy.copy(source)
     size = source.batch_size if isinstance(source.dataset, IterableDataset) else None
     collate = ReportingCollate(source.collate_fn, size)
     replaced: dict[str, Any] = {
@@ -232,10 +231,9 @@ def _with_reports(source: DataLoader[Any], indices: IndicesFrom | None, crew: Cr
         "worker_init_fn": BeginWorker(source.worker_init_fn, collate, crew),
     }
     if indices is not None:
-        replaced["sampler" if source.batch_sampler is None else "batch_sampler"] = indices
+        replaced[index_attribute(source)] = indices
     if not crew.created:
         replaced["generator"] = torch.Generator()  # the seed is known, and must not be drawn
     if ended := [worker for worker, report in crew.reports.items() if report.get("dataset", {}).get("ended")]:
         replaced["dataset"] = _EndedIn(source.dataset, ended)
-    view.__dict__.update(replaced)
-    return view
+    return copy_with(source, **replaced)

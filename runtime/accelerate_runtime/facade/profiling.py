@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 class Profiling(Settings):
     """The part of an Accelerator that profiles."""
 
-    profile_handler: ProfileKwargs | None
+    @property
+    def profile_handler(self) -> ProfileKwargs | None:
+        """The ProfileKwargs of `kwargs_handlers`, or None."""
+        return self._handlers.get(ProfileKwargs)  # type: ignore[return-value]
 
     def profile(self, profile_handler: ProfileKwargs | None = None) -> AbstractContextManager[Profiler]:
         """A context that profiles its block and gives the `torch.profiler.profile`; see ProfileKwargs.

@@ -224,11 +224,6 @@ class Saving(Settings):
         """
         return self._load_hooks.add(hook)
 
-    @property
-    def save_iteration(self) -> int:
-        """The number of the next state that is named automatically."""
-        return self.project_configuration.iteration
-
     def _finish_saving(self) -> None:
         """Wait for a background save, and raise what stopped it."""
         if self._saver is not None:

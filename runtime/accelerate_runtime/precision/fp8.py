@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from ..plugins import AORecipeKwargs, FP8BackendType, MSAMPRecipeKwargs, TERecipeKwargs
+from ..requirements import is_installed
 
 Recipe = AORecipeKwargs | TERecipeKwargs
 
@@ -39,9 +39,9 @@ def choose_recipe() -> Recipe:
         ValueError: the variable names no engine.
     """
     name = os.environ.get("ACCELERATE_FP8_BACKEND", "NO").upper()
-    if name == "AO" or (name == "NO" and _is_installed("torchao")):
+    if name == "AO" or (name == "NO" and is_installed("torchao")):
         return AORecipeKwargs()
-    if name == "TE" or (name == "NO" and _is_installed("transformer_engine")):
+    if name == "TE" or (name == "NO" and is_installed("transformer_engine")):
         return TERecipeKwargs()
     if name == "MSAMP":
         MSAMPRecipeKwargs()  # raises, with the reason
@@ -64,7 +64,3 @@ def engine_for(recipe: Recipe, device: torch.device) -> Engine:
     from .fp8_transformer_engine import TransformerEngine
 
     return TransformerEngine(recipe, device)
-
-
-def _is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None

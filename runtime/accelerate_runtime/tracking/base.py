@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from .. import topology
+from .values import table
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,6 +74,7 @@ class GeneralTracker:
         """Log images by name: an array or a PIL image, or a list of them."""
         raise NotImplementedError(f"the tracker {self.name!r} does not log images")
 
+    @on_main_process
     def log_table(
         self,
         table_name: str,
@@ -83,6 +85,12 @@ class GeneralTracker:
         **kwargs: Any,
     ) -> None:
         """Log a table: the names of its columns and its rows, or a pandas DataFrame."""
+        self.write_table(table_name, *table(columns, data, dataframe), step, **kwargs)
+
+    def write_table(
+        self, name: str, columns: list[str] | None, rows: list[list[Any]], step: int | None, **kwargs: Any
+    ) -> None:
+        """What `log_table` does with a table, whose numbers are plain: for subclasses."""
         raise NotImplementedError(f"the tracker {self.name!r} does not log tables")
 
     def finish(self) -> None:

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from .base import GeneralTracker, on_main_process
-from .values import images, left_out, plain, table
+from .values import images, left_out, plain
 
 
 class ClearMLTracker(GeneralTracker):
@@ -80,23 +80,14 @@ class ClearMLTracker(GeneralTracker):
                 name = f"{series}/{index}" if len(several) > 1 else series
                 self.task.get_logger().report_image(title=title, series=name, iteration=step, image=image, **kwargs)
 
-    @on_main_process
-    def log_table(
-        self,
-        table_name: str,
-        columns: list[str] | None = None,
-        data: list[list[Any]] | None = None,
-        dataframe: Any = None,
-        step: int | None = None,
-        **kwargs: Any,
+    def write_table(
+        self, name: str, columns: list[str] | None, rows: list[list[Any]], step: int | None, **kwargs: Any
     ) -> None:
-        """Log a table; without `columns`, the first row of `data` has their names."""
-        shown = dataframe
-        if dataframe is None:
-            columns, rows = table(columns, data, dataframe)
-            shown = [columns, *rows] if columns else rows
-        title, series = _chart(table_name)
-        self.task.get_logger().report_table(title=title, series=series, table_plot=shown, iteration=step, **kwargs)
+        """Log a table; without `columns`, the first row has their names."""
+        title, series = _chart(name)
+        self.task.get_logger().report_table(
+            title=title, series=series, table_plot=[columns, *rows] if columns else rows, iteration=step, **kwargs
+        )
 
     @on_main_process
     def finish(self) -> None:

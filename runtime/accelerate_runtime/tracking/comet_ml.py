@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .base import GeneralTracker, on_main_process
-from .values import images, left_out, plain, table
+from .values import images, left_out, plain
 
 
 class CometMLTracker(GeneralTracker):
@@ -67,19 +67,11 @@ class CometMLTracker(GeneralTracker):
             for image in images(value):
                 self.writer.log_image(image, name=key, step=step, **kwargs)
 
-    @on_main_process
-    def log_table(
-        self,
-        table_name: str,
-        columns: list[str] | None = None,
-        data: list[list[Any]] | None = None,
-        dataframe: Any = None,
-        step: int | None = None,
-        **kwargs: Any,
+    def write_table(
+        self, name: str, columns: list[str] | None, rows: list[list[Any]], step: int | None, **kwargs: Any
     ) -> None:
-        """Log a table as `<table_name>.csv`; Comet keeps no step with it."""
-        columns, rows = table(columns, data, dataframe)
-        self.writer.log_table(f"{table_name}.csv", rows, headers=columns or False, **kwargs)
+        """Log a table as `<name>.csv`; Comet keeps no step with it."""
+        self.writer.log_table(f"{name}.csv", rows, headers=columns or False, **kwargs)
 
     @on_main_process
     def finish(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .base import GeneralTracker, on_main_process
-from .values import plain, table
+from .values import plain
 
 
 class JSONLinesTracker(GeneralTracker):
@@ -55,18 +55,10 @@ class JSONLinesTracker(GeneralTracker):
         """Append a line; `kwargs` are further entries of it, beside `values`."""
         self._write({"step": step, "values": plain(values), **kwargs})
 
-    @on_main_process
-    def log_table(
-        self,
-        table_name: str,
-        columns: list[str] | None = None,
-        data: list[list[Any]] | None = None,
-        dataframe: Any = None,
-        step: int | None = None,
-        **kwargs: Any,
+    def write_table(
+        self, name: str, columns: list[str] | None, rows: list[list[Any]], step: int | None, **kwargs: Any
     ) -> None:
-        columns, rows = table(columns, data, dataframe)
-        self._write({"step": step, "table": table_name, "columns": columns, "rows": rows, **kwargs})
+        self._write({"step": step, "table": name, "columns": columns, "rows": rows, **kwargs})
 
     @on_main_process
     def finish(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..environment import parse_flag_from_env
 from .base import GeneralTracker, on_main_process
-from .values import images, left_out, plain, table
+from .values import images, left_out, plain
 
 
 class MLflowTracker(GeneralTracker):
@@ -112,23 +112,15 @@ class MLflowTracker(GeneralTracker):
             for image in images(value):
                 mlflow.log_image(image, key=key, step=step, **kwargs)
 
-    @on_main_process
-    def log_table(
-        self,
-        table_name: str,
-        columns: list[str] | None = None,
-        data: list[list[Any]] | None = None,
-        dataframe: Any = None,
-        step: int | None = None,
-        **kwargs: Any,
+    def write_table(
+        self, name: str, columns: list[str] | None, rows: list[list[Any]], step: int | None, **kwargs: Any
     ) -> None:
-        """Log a table as the artifact `<table_name>.json`; MLflow keeps no step, and appends to one that exists."""
+        """Log a table as the artifact `<name>.json`; MLflow keeps no step, and appends to one that exists."""
         import mlflow
 
-        columns, rows = table(columns, data, dataframe)
         names = columns or [str(index) for index in range(len(rows[0]) if rows else 0)]
         by_column = {name: [row[index] for row in rows] for index, name in enumerate(names)}
-        mlflow.log_table(by_column, artifact_file=f"{table_name}.json", **kwargs)
+        mlflow.log_table(by_column, artifact_file=f"{name}.json", **kwargs)
 
     @on_main_process
     def log_figure(self, figure: Any, artifact_file: str, **save_kwargs: Any) -> None:

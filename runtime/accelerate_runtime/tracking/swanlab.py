@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import GeneralTracker, on_main_process
+from .base import on_main_process
+from .runs import RunTracker
 from .values import images
 
 
-class SwanLabTracker(GeneralTracker):
+class SwanLabTracker(RunTracker):
     """Logs to an experiment of SwanLab.
 
     Args:
@@ -17,26 +18,13 @@ class SwanLabTracker(GeneralTracker):
     """
 
     name = "swanlab"
-    requires_logging_directory = False
     packages = ("swanlab",)
-    ends_with_interpreter = True
-
-    def __init__(self, run_name: str, **kwargs: Any) -> None:
-        super().__init__()
-        self.run_name = run_name
-        self.init_kwargs = kwargs
-        self.run: Any = None
 
     @on_main_process
     def start(self) -> None:
         import swanlab
 
         self.run = swanlab.init(**{"project": self.run_name, **self.init_kwargs})
-
-    @property
-    def tracker(self) -> Any:
-        """The run."""
-        return self.run
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -57,7 +45,3 @@ class SwanLabTracker(GeneralTracker):
         import swanlab
 
         self.log({key: [swanlab.Image(one) for one in images(value)] for key, value in values.items()}, step, **kwargs)
-
-    @on_main_process
-    def finish(self) -> None:
-        self.run.finish()

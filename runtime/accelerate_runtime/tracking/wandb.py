@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import GeneralTracker, on_main_process
-from .values import images, table
+from .base import on_main_process
+from .runs import RunTracker
+from .values import images
 
 
-class WandBTracker(GeneralTracker):
+class WandBTracker(RunTracker):
     """Logs to a run of Weights & Biases.
 
     Args:
@@ -17,26 +18,13 @@ class WandBTracker(GeneralTracker):
     """
 
     name = "wandb"
-    requires_logging_directory = False
     packages = ("wandb",)
-    ends_with_interpreter = True
-
-    def __init__(self, run_name: str, **kwargs: Any) -> None:
-        super().__init__()
-        self.run_name = run_name
-        self.init_kwargs = kwargs
-        self.run: Any = None
 
     @on_main_process
     def start(self) -> None:
         import wandb
 
         self.run = wandb.init(**{"project": self.run_name, **self.init_kwargs})
-
-    @property
-    def tracker(self) -> Any:
-        """The run."""
-        return self.run
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -53,22 +41,10 @@ class WandBTracker(GeneralTracker):
 
         self.log({key: [wandb.Image(one) for one in images(value)] for key, value in values.items()}, step, **kwargs)
 
-    @on_main_process
-    def log_table(
-        self,
-        table_name: str,
-        columns: list[str] | None = None,
-        data: list[list[Any]] | None = None,
-        dataframe: Any = None,
-        step: int | None = None,
-        **kwargs: Any,
+    def write_table(
+        self, name: str, columns: list[str] | None, rows: list[list[Any]], step: int | None, **kwargs: Any
     ) -> None:
         """Log a table; its cells may be wandb's own objects, images among them."""
         import wandb
 
-        columns, rows = table(columns, data, dataframe)
-        self.log({table_name: wandb.Table(columns=columns, data=rows)}, step, **kwargs)
-
-    @on_main_process
-    def finish(self) -> None:
-        self.run.finish()
+        self.log({name: wandb.Table(columns=columns, data=rows)}, step, **kwargs)
