@@ -32,7 +32,7 @@ _HOMES = {
     "InitProcessGroupKwargs": "plugins",
     "ParallelismConfig": "plugins.parallelism",
     "PartialState": "state",
-    "ProfileKwargs": "plugins",
+    "ProfileKwargs": "plugins.profile",
     "ProjectConfiguration": "plugins",
     "debug_launcher": "launch.functions",
     "find_executable_batch_size": "memory",
@@ -73,11 +73,13 @@ if TYPE_CHECKING:
         GradientAccumulationPlugin as GradientAccumulationPlugin,
         GradScalerKwargs as GradScalerKwargs,
         InitProcessGroupKwargs as InitProcessGroupKwargs,
-        ProfileKwargs as ProfileKwargs,
         ProjectConfiguration as ProjectConfiguration,
     )
     from .plugins.parallelism import (
         ParallelismConfig as ParallelismConfig,
+    )
+    from .plugins.profile import (
+        ProfileKwargs as ProfileKwargs,
     )
     from .random import (
         synchronize_rng_states as synchronize_rng_states,

@@ -14,7 +14,6 @@ from . import arguments, strategies, topology
 from .accumulation import GradientState
 from .checkpointing.hooks import Hooks
 from .compilation import compile_model
-from .data import DataLoaderShard, prepare_loader
 from .environment import parse_flag_from_env
 from .facade.gathering import Gathering
 from .facade.parallelism import Parallelism, build_mesh
@@ -40,6 +39,7 @@ from .scheduler import AcceleratedScheduler
 from .state import AcceleratorState
 
 if TYPE_CHECKING:
+    from .data import DataLoaderShard
     from .plugins.parallelism import ParallelismConfig
 
 
@@ -123,12 +123,12 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         self.device_placement = device_placement
         self.step_scheduler_with_optimizer = step_scheduler_with_optimizer
 
-        self._place = topology.connect(cpu, handlers.get(InitProcessGroupKwargs))  # type: ignore[arg-type]
+        self._place = topology.connect(cpu, arguments.handler_of(handlers, InitProcessGroupKwargs))
         self._precision = Precision(
             mode,
             self._place.device,
-            handlers.get(AutocastKwargs),  # type: ignore[arg-type]
-            handlers.get(GradScalerKwargs),  # type: ignore[arg-type]
+            arguments.handler_of(handlers, AutocastKwargs),
+            arguments.handler_of(handlers, GradScalerKwargs),
             arguments.read_fp8_recipe(mode, handlers),
         )
         self._strategy = strategies.find("ddp" if self._place.num_processes > 1 else "single")(self._place, handlers)
@@ -205,7 +205,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
                 "prepare_model() was given a model that its library has spread over several devices (device_map), "
                 "which several processes cannot train: load it without device_map, or start one process."
             )
-        if not mapped and (self.device_placement if device_placement is None else device_placement):
+        if not mapped and self._moves(device_placement):
             model.to(self.device)
             for optimizer in self._prepared.optimizers:
                 move_state(optimizer.optimizer)
@@ -223,7 +223,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         known: AcceleratedOptimizer | None = self._prepared.find(optimizer)
         if known is not None:
             return known
-        if self.device_placement if device_placement is None else device_placement:
+        if self._moves(device_placement):
             move_state(optimizer)
         prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler)
         self._prepared.remember(optimizer, prepared, self._prepared.optimizers)
@@ -243,6 +243,8 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
                 "prepare_data_loader(slice_fn_for_dispatch=...) is used only where batches are dispatched: pass "
                 "Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=True)), or leave it out."
             )
+        from .data import DataLoaderShard, prepare_loader
+
         self._expect(LOADER, data_loader, "prepare_data_loader()")
         if isinstance(data_loader, DataLoaderShard):
             return data_loader
@@ -254,7 +256,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             self._place,
             self.gradient_state,
             self.dataloader_config,
-            move=self.device_placement if device_placement is None else device_placement,
+            move=self._moves(device_placement),
             rng_types=self.rng_types,
             slice_fn=slice_fn_for_dispatch,
         )
@@ -276,6 +278,9 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         )
         self._prepared.remember(scheduler, prepared, self._prepared.schedulers)
         return prepared
+
+    def _moves(self, asked: bool | None) -> bool:
+        return self.device_placement if asked is None else asked
 
     @staticmethod
     def _expect(kind: str, thing: Any, place: str) -> None:

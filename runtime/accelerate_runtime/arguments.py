@@ -6,22 +6,15 @@ import dataclasses
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .environment import parse_flag_from_env
 from .plugins import (
-    AORecipeKwargs,
-    AutocastKwargs,
     DataLoaderConfiguration,
-    DistributedDataParallelKwargs,
     GradientAccumulationPlugin,
-    GradScalerKwargs,
-    InitProcessGroupKwargs,
     KwargsHandler,
-    ProfileKwargs,
     ProjectConfiguration,
     RNGType,
-    TERecipeKwargs,
     TorchDynamoPlugin,
     check_steps,
 )
@@ -29,16 +22,18 @@ from .precision import check_mode, choose_recipe
 
 if TYPE_CHECKING:
     from .plugins.parallelism import ParallelismConfig
+    from .precision.fp8 import Recipe
     from .tracking.running import RunningTrackers
 
 Handlers = dict[type[KwargsHandler], KwargsHandler]
-_FP8_RECIPES = (AORecipeKwargs, TERecipeKwargs)
-_HANDLERS = (
-    AutocastKwargs,
-    DistributedDataParallelKwargs,
-    GradScalerKwargs,
-    InitProcessGroupKwargs,
-    ProfileKwargs,
+H = TypeVar("H", bound=KwargsHandler)
+_FP8_RECIPES = ("AORecipeKwargs", "TERecipeKwargs")
+_HANDLERS = (  # by name: those that few scripts use are not built for all
+    "AutocastKwargs",
+    "DistributedDataParallelKwargs",
+    "GradScalerKwargs",
+    "InitProcessGroupKwargs",
+    "ProfileKwargs",
     *_FP8_RECIPES,
 )
 
@@ -92,10 +87,9 @@ def read_handlers(handlers: Iterable[Any] | None) -> Handlers:
     """
     found: Handlers = {}
     for handler in handlers or ():
-        if type(handler) not in _HANDLERS:
+        if not isinstance(handler, KwargsHandler) or type(handler).__name__ not in _HANDLERS:
             raise TypeError(
-                f"kwargs_handlers: {_short(handler)} is not supported; allowed are objects of "
-                f"{', '.join(kind.__name__ for kind in _HANDLERS)}"
+                f"kwargs_handlers: {_short(handler)} is not supported; allowed are objects of {', '.join(_HANDLERS)}"
             )
         if type(handler) in found:
             raise ValueError(f"kwargs_handlers: two objects of {type(handler).__name__}; pass one")
@@ -103,14 +97,20 @@ def read_handlers(handlers: Iterable[Any] | None) -> Handlers:
     return found
 
 
-def read_fp8_recipe(mode: str, handlers: Handlers) -> AORecipeKwargs | TERecipeKwargs | None:
+def handler_of(handlers: Handlers, kind: type[H]) -> H | None:
+    """The handler of that class, if there is one."""
+    found = handlers.get(kind)
+    return found if isinstance(found, kind) else None
+
+
+def read_fp8_recipe(mode: str, handlers: Handlers) -> Recipe | None:
     """The recipe of `mixed_precision="fp8"`: the handler, else what environment and installation say.
 
     Raises:
         ValueError: there is a recipe without fp8, or there are two.
         ImportError: no engine is installed.
     """
-    given = [handler for handler in handlers.values() if isinstance(handler, _FP8_RECIPES)]
+    given: list[Any] = [handler for kind, handler in handlers.items() if kind.__name__ in _FP8_RECIPES]
     if mode != "fp8":
         if given:
             raise ValueError(

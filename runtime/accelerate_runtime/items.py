@@ -15,7 +15,7 @@ import torch
 
 from . import topology
 from .collectives import reduce
-from .precision.scaling import gradients_of
+from .precision.scaling import gradients_of, parameters_of
 
 if TYPE_CHECKING:
     from .optimizer import AcceleratedOptimizer
@@ -62,7 +62,7 @@ class Items:
         if self.divided:
             return
         if others != self.others:
-            raise ValueError(_MIXED)
+            refuse_mixture()
         self.divided = True
         processes, number = topology.current().num_processes, self.number
         if processes > 1:
@@ -104,15 +104,10 @@ class _Watch:
     def __init__(self, optimizer: AcceleratedOptimizer, alone: bool) -> None:
         self.optimizer, self.alone = optimizer, alone
         self.held = any(True for _ in gradients_of(optimizer.optimizer))
-        self._before = [] if alone else [(p, p.grad, _version(p.grad)) for p in _parameters(optimizer)]
+        self._before = [] if alone else [(p, p.grad, _version(p.grad)) for p in parameters_of(optimizer.optimizer)]
 
     def reached(self) -> bool:
         return self.alone or any(p.grad is not g or _version(p.grad) != v for p, g, v in self._before)
-
-
-def _parameters(optimizer: AcceleratedOptimizer) -> Iterator[torch.Tensor]:
-    for group in optimizer.optimizer.param_groups:
-        yield from group["params"]
 
 
 def _version(gradient: torch.Tensor | None) -> int:

@@ -17,6 +17,7 @@ from .accumulation import GradientState
 from .data import Pass
 from .data.channel import put_together, take_apart
 from .optimizer import AcceleratedOptimizer
+from .precision.scaling import parameters_of
 from .preparation import Prepared
 from .waiting import explain, together
 
@@ -143,7 +144,7 @@ def _catch_up(last: bool, members: list[Joinable], prepared: Prepared, state: Gr
     optimizers = [
         optimizer.optimizer
         for optimizer in prepared.optimizers
-        if any(id(p) in parameters for group in optimizer.param_groups for p in group["params"])
+        if any(id(parameter) in parameters for parameter in parameters_of(optimizer))
     ]
     for optimizer in optimizers:
         theirs = _from(source, optimizer.state_dict() if dist.get_rank() == source else None)

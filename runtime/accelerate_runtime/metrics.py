@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import collectives
 from .accumulation import GradientState
-from .data.samplers import Share
 from .structures import map_tensors
 from .topology import Topology
+
+if TYPE_CHECKING:
+    from .data.samplers import Share
 
 
 def gather_for_metrics(data: Any, state: GradientState, place: Topology, use_gather_object: bool = False) -> Any:

@@ -10,6 +10,7 @@ import torch
 from .accumulation import GradientState
 from .items import Items, Number, refuse_mixture
 from .precision import SharedScaler
+from .structures import send_to_device
 
 
 class AcceleratedOptimizer(torch.optim.Optimizer):
@@ -189,14 +190,4 @@ def move_state(optimizer: torch.optim.Optimizer) -> None:
             if isinstance(state, dict):
                 for name, value in state.items():
                     if name != "step" or counters_too:
-                        state[name] = _moved(value, parameter.device)
-
-
-def _moved(value: Any, device: torch.device) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value if value.device == device else value.to(device)
-    if isinstance(value, dict):
-        return {name: _moved(item, device) for name, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_moved(item, device) for item in value)
-    return value
+                        state[name] = send_to_device(value, parameter.device)

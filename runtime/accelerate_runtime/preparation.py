@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Dataset
 
-from .data import DataLoaderShard
 from .optimizer import AcceleratedOptimizer
 from .scheduler import AcceleratedScheduler
+
+if TYPE_CHECKING:
+    from .data import DataLoaderShard
 
 MODEL, OPTIMIZER, LOADER, SCHEDULER = "model", "optimizer", "loader", "scheduler"
 ORDER = (MODEL, OPTIMIZER, LOADER, SCHEDULER)
@@ -84,12 +86,11 @@ class Prepared:
         entry = self._by_original.get(id(thing))
         return entry[1] if entry is not None else None
 
-    def remember(self, original: Any, prepared: Any, shelf: list[Any]) -> Any:
-        """Keep the pair (alive, so that identities stay unique) and return the prepared one."""
+    def remember(self, original: Any, prepared: Any, shelf: list[Any]) -> None:
+        """Keep the pair (alive, so that identities stay unique)."""
         self._by_original[id(original)] = (original, prepared)
         self._by_original[id(prepared)] = (prepared, prepared)
         shelf.append(prepared)
-        return prepared
 
     def clear(self) -> None:
         """Forget everything."""

@@ -39,7 +39,6 @@ class AcceleratedScheduler:
         self.step_with_optimizer = step_with_optimizer
         self._optimizers = optimizers
         self._repeats = 1 if isinstance(scheduler, ReduceLROnPlateau) else repeats
-        self._total: int | None = getattr(scheduler, "total_steps", None)
         self._told = False
 
     def step(self, *args: Any, **kwargs: Any) -> None:
@@ -55,7 +54,7 @@ class AcceleratedScheduler:
         for optimizer in self._optimizers:
             if optimizer.step_was_skipped and self._is_of(optimizer):
                 return
-        total = self._total
+        total = getattr(scheduler, "total_steps", None)
         for _ in range(self._repeats):
             if total is None or scheduler._step_count <= total:
                 scheduler.step(*args, **kwargs)

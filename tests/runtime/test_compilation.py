@@ -13,12 +13,14 @@ from torch import nn
 from accelerate_runtime import Accelerator
 from accelerate_runtime.utils import (
     DynamoBackend,
+    PrecisionType,
     TorchDynamoPlugin,
     compile_regions,
     extract_model_from_parallel,
     has_compiled_regions,
     is_compiled_module,
 )
+from accelerate_runtime.vocabulary import DYNAMO_BACKENDS, PRECISIONS
 
 
 def net() -> nn.Sequential:
@@ -170,3 +172,8 @@ def test_arguments_are_checked() -> None:
         Accelerator(dynamo_backend="eager", dynamo_plugin=TorchDynamoPlugin())
     with pytest.raises(TypeError, match="pass a TorchDynamoPlugin"):
         Accelerator(dynamo_plugin="eager")  # type: ignore[arg-type]
+
+
+def test_the_launcher_knows_the_same_backends() -> None:
+    assert [backend.lower() for backend in DynamoBackend.list()] == list(DYNAMO_BACKENDS)
+    assert set(PrecisionType.list()) == set(PRECISIONS)

@@ -142,3 +142,19 @@ def test_a_schedule_that_has_ended_stays_and_says_so_once(caplog: pytest.LogCapt
         optimizer.step()
         schedule.step()
     assert caplog.text.count("OneCycleLR was made for 2 steps") == 1
+
+
+def test_a_schedule_that_loads_another_length_follows_it() -> None:
+    def made(steps: int) -> tuple[Any, Any]:
+        optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=steps)
+        prepared: tuple[Any, Any] = Accelerator().prepare(optimizer, schedule)
+        return prepared
+
+    _, long = made(20)
+    optimizer, short = made(3)
+    short.load_state_dict(long.state_dict())
+    for _ in range(10):
+        optimizer.step()
+        short.step()
+    assert short.last_epoch == 10

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..precision.scaling import parameters_of
+from ..structures import map_tensors
 from .layout import CheckpointError
 from .manifest import check, checksum_of, reading
 from .plain import load_plain
@@ -35,7 +37,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, path: Path, checksum: str |
         check(path, read_into(path, places), checksum)
     elif checksum is not None:
         check(path, checksum_of(path), checksum)
-    state = _copied(state, {id(place.tensor) for place in places})
+    filled = {id(place.tensor) for place in places}
+    state = map_tensors(lambda t: t if id(t) in filled else t.clone(), state, strict=False)  # not mapped any more
     try:
         optimizer.load_state_dict(state)
     except ValueError as error:
@@ -45,32 +48,27 @@ def load_optimizer(optimizer: torch.optim.Optimizer, path: Path, checksum: str |
 
 def _keep_types(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Put back what was saved in another type than its parameter's (float32 masters of bf16): torch casts it."""
-    for parameter, entries in _by_parameter(optimizer, saved):
-        now = optimizer.state.get(parameter)
+    for number, parameter in _by_number(optimizer, saved).items():
+        entries, now = saved["state"].get(number), optimizer.state.get(parameter)
+        if not isinstance(entries, dict) or not isinstance(now, dict):
+            continue
         for name, value in entries.items():
-            there = now.get(name) if isinstance(now, dict) else None
+            there = now.get(name)
             if isinstance(value, torch.Tensor) and isinstance(there, torch.Tensor) and there.dtype != value.dtype:
-                optimizer.state[parameter][name] = value.to(there.device)
+                now[name] = value.to(there.device)
 
 
-def _by_parameter(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> list[tuple[torch.Tensor, dict[Any, Any]]]:
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+def _by_number(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> dict[Any, torch.Tensor]:
+    """The parameters by the numbers that a state dict gives them."""
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
-    state = saved["state"]
-    return [
-        (parameter, state[number])
-        for parameter, number in zip(parameters, numbers, strict=False)
-        if isinstance(state.get(number), dict)
-    ]
+    return dict(zip(numbers, parameters_of(optimizer), strict=False))
 
 
 def _with_destinations(
     optimizer: torch.optim.Optimizer, saved: dict[str, Any], offsets: dict[int, int], places: list[Place]
 ) -> dict[Any, Any]:
     """The saved state with tensors to read into in place of the file's; notes which goes where in `places`."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    numbers = [number for group in saved["param_groups"] for number in group["params"]]
-    by_number = dict(zip(numbers, parameters, strict=False))
+    by_number = _by_number(optimizer, saved)
     given: dict[int, torch.Tensor] = {}
 
     def destination(parameter: torch.Tensor | None, name: Any, tensor: torch.Tensor) -> torch.Tensor:
@@ -96,14 +94,3 @@ def _with_destinations(
         else entries
         for number, entries in saved["state"].items()
     }
-
-
-def _copied(value: Any, filled: set[int]) -> Any:
-    """`value` with the tensors that are still mapped from the file copied."""
-    if isinstance(value, torch.Tensor):
-        return value if id(value) in filled else value.clone()
-    if isinstance(value, dict):
-        return {key: _copied(item, filled) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_copied(item, filled) for item in value)
-    return value

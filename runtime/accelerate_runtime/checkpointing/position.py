@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..optimizer import AcceleratedOptimizer
+from ..precision.scaling import parameters_of
 from . import layout
 from .contents import Contents
 from .manifest import Manifest, check
@@ -77,17 +78,16 @@ def _pending(contents: Contents) -> list[tuple[str, torch.Tensor]]:
 
 
 def _ids(optimizers: list[AcceleratedOptimizer]) -> set[int]:
-    return {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    return {id(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer)}
 
 
 def _all(contents: Contents) -> dict[str, torch.Tensor]:
     """The parameters of models and optimizers, each once, under a name that another process gives it too."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
     for number, model in enumerate(contents.models):
-        for name, parameter in contents.unwrap(model).named_parameters():
-            found.setdefault(id(parameter), (f"model.{number}.{name}", parameter))
+        for name, weight in contents.unwrap(model).named_parameters():
+            found.setdefault(id(weight), (f"model.{number}.{name}", weight))
     for number, optimizer in enumerate(contents.optimizers):
-        for g, group in enumerate(optimizer.param_groups):
-            for p, parameter in enumerate(group["params"]):
-                found.setdefault(id(parameter), (f"optimizer.{number}.{g}.{p}", parameter))
+        for index, parameter in enumerate(parameters_of(optimizer)):
+            found.setdefault(id(parameter), (f"optimizer.{number}.{index}", parameter))
     return dict(found.values())

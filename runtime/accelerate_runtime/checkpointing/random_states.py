@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 from typing import Any
 
 import torch
 
+from ..random import set_seed
 from ..topology import Topology
 
 
@@ -40,11 +40,7 @@ def restore(states: dict[str, Any], place: Topology) -> None:
 def restore_apart(states: dict[str, Any], place: Topology) -> None:
     """For a process that the checkpoint knows nothing of: go on from the main process's state, on a path of its own."""
     restore(states, place)
-    seed = int(torch.empty((), dtype=torch.int64).random_()) + place.process_index
-    random.seed(seed)
-    torch.manual_seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)
+    set_seed((int(torch.empty((), dtype=torch.int64).random_()) + place.process_index) % 2**32)
 
 
 def _key(place: Topology) -> str:

@@ -36,6 +36,7 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         self._doing = ""
+        atexit.register(self._finish_at_exit)
 
     def save(
         self,
@@ -110,14 +111,11 @@ class Saver:
                 work.stage.abandon()
                 self._error = failure
 
-        if self._doing == "":
-            atexit.register(self._finish_at_exit)
         self._doing = doing
         self._thread = threading.Thread(target=run, name="accelerate_runtime save_state")
         self._thread.start()
 
     def _finish_at_exit(self) -> None:
-        atexit.unregister(self._finish_at_exit)
         if self._thread is not None:
             self._thread.join()
         if self._error is not None:

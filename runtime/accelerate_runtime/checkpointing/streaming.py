@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ..structures import map_tensors
 from .manifest import BLOCK, hasher
 
 
@@ -80,7 +81,9 @@ def storages_in(path: Path, value: Any) -> dict[int, int] | None:
     """
     if not zipfile.is_zipfile(path):  # the format of old versions of torch
         return None
-    addresses = sorted({tensor.untyped_storage().data_ptr() for tensor in _tensors(value) if _bytes_of(tensor)})
+    tensors: list[torch.Tensor] = []
+    map_tensors(tensors.append, value, strict=False)
+    addresses = sorted({tensor.untyped_storage().data_ptr() for tensor in tensors if _bytes_of(tensor)})
     offsets = _offsets_of_data(path)
     if len(addresses) != len(offsets) or not offsets:
         return None
@@ -101,16 +104,6 @@ def _offsets_of_data(path: Path) -> list[int]:
                 name_length, extra_length = struct.unpack("<HH", file.read(4))
                 offsets.append(record.header_offset + 30 + name_length + extra_length)
     return sorted(offsets)
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        return [tensor for item in value.values() for tensor in _tensors(item)]
-    if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return []
 
 
 def _bytes_of(tensor: torch.Tensor) -> int:

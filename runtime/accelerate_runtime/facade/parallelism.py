@@ -23,11 +23,7 @@ class Parallelism(Settings):
     @property
     def multi_device(self) -> bool:
         """Whether there are several processes, each with an accelerator of its own, under data parallelism."""
-        return self.use_distributed and self.distributed_type.startswith("MULTI_") and not self._on_cpu
-
-    @property
-    def _on_cpu(self) -> bool:
-        return self.distributed_type == DistributedType.MULTI_CPU
+        return self.distributed_type.startswith("MULTI_") and self.distributed_type != DistributedType.MULTI_CPU
 
     @property
     def parallelism_config(self) -> ParallelismConfig | None:

@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
 from ..checkpointing.hooks import Hooks, LoadHook, SaveHook
-from ..data import skip_first_batches
 from ..models import out_of_wrappers, unwrap
 from .settings import Settings
 
@@ -54,6 +53,8 @@ class Saving(Settings):
 
     def skip_first_batches(self, dataloader: L, num_batches: int = 0) -> L:
         """A loader that leaves out the first batches of each pass; see `accelerate_runtime.skip_first_batches`."""
+        from ..data import skip_first_batches
+
         return skip_first_batches(dataloader, num_batches)
 
     def save(self, obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:

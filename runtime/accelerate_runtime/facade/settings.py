@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from ..accumulation import GradientState
+from ..arguments import Handlers, handler_of
 from ..plugins import (
     AutocastKwargs,
     DataLoaderConfiguration,
@@ -21,6 +22,8 @@ from ..preparation import Prepared
 from ..state import AcceleratorState, ProcessControl
 from ..strategies import Strategy
 
+H = TypeVar("H", bound=KwargsHandler)
+
 
 class Settings(ProcessControl):
     """The Accelerator's properties."""
@@ -30,7 +33,7 @@ class Settings(ProcessControl):
     project_configuration: ProjectConfiguration
     device_placement: bool
     state: AcceleratorState
-    _handlers: dict[type[KwargsHandler], KwargsHandler]
+    _handlers: Handlers
     _precision: Precision
     _prepared: Prepared
     _strategy: Strategy
@@ -143,25 +146,28 @@ class Settings(ProcessControl):
 
     # The handlers of `kwargs_handlers`, None where there is none
 
+    def _handler(self, kind: type[H]) -> H | None:
+        return handler_of(self._handlers, kind)
+
     @property
     def ddp_handler(self) -> DistributedDataParallelKwargs | None:
         """The DistributedDataParallelKwargs of `kwargs_handlers`, or None."""
-        return self._handlers.get(DistributedDataParallelKwargs)  # type: ignore[return-value]
+        return self._handler(DistributedDataParallelKwargs)
 
     @property
     def scaler_handler(self) -> GradScalerKwargs | None:
         """The GradScalerKwargs of `kwargs_handlers`, or None."""
-        return self._handlers.get(GradScalerKwargs)  # type: ignore[return-value]
+        return self._handler(GradScalerKwargs)
 
     @property
     def init_handler(self) -> InitProcessGroupKwargs | None:
         """The InitProcessGroupKwargs of `kwargs_handlers`, or None."""
-        return self._handlers.get(InitProcessGroupKwargs)  # type: ignore[return-value]
+        return self._handler(InitProcessGroupKwargs)
 
     @property
     def autocast_handler(self) -> AutocastKwargs | None:
         """The AutocastKwargs of `kwargs_handlers`, or None."""
-        return self._handlers.get(AutocastKwargs)  # type: ignore[return-value]
+        return self._handler(AutocastKwargs)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _LATER:

@@ -11,6 +11,7 @@ from torch import nn
 from .. import items, waiting
 from ..accumulation import MicroBatch
 from ..plugins import AutocastKwargs
+from ..precision.scaling import parameters_of
 from .settings import Settings
 
 
@@ -147,7 +148,7 @@ class Training(Settings):
         if self._gradients_change_before_use():
             wanted = {id(parameter) for parameter in chosen}
             for optimizer in self._prepared.optimizers:
-                if any(id(parameter) in wanted for group in optimizer.param_groups for parameter in group["params"]):
+                if any(id(parameter) in wanted for parameter in parameters_of(optimizer)):
                     optimizer.make_ready()
         return chosen
 

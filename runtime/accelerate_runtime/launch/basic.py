@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from .config import PRECISIONS, LaunchConfig
+from ..vocabulary import PRECISIONS
+from .config import LaunchConfig
 from .devices import count_devices
 from .files import default_path, write_config
 

@@ -6,18 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-PRECISIONS = ("no", "fp16", "bf16", "fp8")
+from ..vocabulary import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS
+
 DISTRIBUTED_TYPES = (
     "NO", "MULTI_CPU", "MULTI_GPU", "MULTI_XPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU",
     "MULTI_NEURON", "FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TPU",
 )  # fmt: skip
 ENGINES = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TPU")
 """Distributed types that this version does not start."""
-DYNAMO_BACKENDS = (
-    "no", "eager", "aot_eager", "inductor", "aot_ts_nvfuser", "nvprims_nvfuser", "cudagraphs", "ofi", "fx2trt",
-    "onnxrt", "tensorrt", "aot_torchxla_trace_once", "torchxla_trace_once", "ipex", "tvm", "hpu_backend",
-)  # fmt: skip
-DYNAMO_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 RENDEZVOUS = ("static", "c10d")
 
 _CHOICES = {

@@ -6,7 +6,8 @@ import argparse
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from .config import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS, RENDEZVOUS, ConfigError, LaunchConfig
+from ..vocabulary import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS
+from .config import RENDEZVOUS, ConfigError, LaunchConfig
 
 _ENGINES = {
     "fsdp": "FSDP",

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from rich.prompt import Confirm, IntPrompt, Prompt
 
+from ..vocabulary import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS
 from .basic import spread_over_devices
-from .config import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS, RENDEZVOUS, ConfigError, LaunchConfig
+from .config import RENDEZVOUS, ConfigError, LaunchConfig
 from .devices import count_devices
 from .files import default_path, write_config
 

@@ -5,16 +5,13 @@ Those of few scripts (`parallelism`) are imported where they are used.
 
 from .accumulation import GradientAccumulationPlugin, check_steps
 from .base import KwargsHandler
-from .choices import ComputeEnvironment, DynamoBackend, PrecisionType, RNGType
+from .choices import ComputeEnvironment, DynamoBackend, FP8BackendType, PrecisionType, RNGType
 from .compilation import TorchDynamoPlugin
-from .fp8 import AORecipeKwargs, FP8BackendType, MSAMPRecipeKwargs, TERecipeKwargs
 from .handlers import AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs
 from .loading import DataLoaderConfiguration
-from .profile import ProfileKwargs
 from .project import ProjectConfiguration
 
 __all__ = [
-    "AORecipeKwargs",
     "AutocastKwargs",
     "ComputeEnvironment",
     "DataLoaderConfiguration",
@@ -25,12 +22,9 @@ __all__ = [
     "GradientAccumulationPlugin",
     "InitProcessGroupKwargs",
     "KwargsHandler",
-    "MSAMPRecipeKwargs",
     "PrecisionType",
-    "ProfileKwargs",
     "ProjectConfiguration",
     "RNGType",
-    "TERecipeKwargs",
     "TorchDynamoPlugin",
     "check_steps",
 ]

@@ -75,3 +75,12 @@ class DynamoBackend(str, Choice):
     TVM = "TVM"
     HPU_BACKEND = "HPU_BACKEND"
     NEURON = "NEURON"
+
+
+class FP8BackendType(str, Enum):
+    """The engines of fp8. A string too: `FP8BackendType.AO == "AO"`."""
+
+    NO = "NO"
+    TE = "TE"
+    MSAMP = "MSAMP"
+    AO = "AO"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..environment import parse_flag_from_env
+from ..vocabulary import DYNAMO_MODES
 from .base import KwargsHandler
 from .choices import DynamoBackend
 
 _PREFIX = "ACCELERATE_DYNAMO_"
-_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 @dataclass
@@ -20,7 +20,7 @@ class TorchDynamoPlugin(KwargsHandler):
 
     Args:
         backend: see DynamoBackend, in any case; "no" compiles nothing. From ACCELERATE_DYNAMO_BACKEND.
-        mode: "default", "reduce-overhead" or "max-autotune". From ACCELERATE_DYNAMO_MODE.
+        mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs". From ACCELERATE_DYNAMO_MODE.
         fullgraph: whether a graph that breaks is an error. From ACCELERATE_DYNAMO_USE_FULLGRAPH.
         dynamic: whether shapes vary; None lets torch find out. From ACCELERATE_DYNAMO_USE_DYNAMIC.
         options: handed to the backend.
@@ -49,8 +49,8 @@ class TorchDynamoPlugin(KwargsHandler):
             raise ValueError(f"dynamo backend {str(backend)!r}: allowed are {allowed}") from None
         if self.mode is None:
             self.mode = os.environ.get(f"{_PREFIX}MODE") or "default"
-        if self.mode not in _MODES:
-            raise ValueError(f"dynamo mode {self.mode!r}: allowed are {', '.join(_MODES)}")
+        if self.mode not in DYNAMO_MODES:
+            raise ValueError(f"dynamo mode {self.mode!r}: allowed are {', '.join(DYNAMO_MODES)}")
         if self.fullgraph is None:
             self.fullgraph = parse_flag_from_env(f"{_PREFIX}USE_FULLGRAPH")
         if self.dynamic is None and os.environ.get(f"{_PREFIX}USE_DYNAMIC"):

@@ -5,25 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from ..environment import parse_flag_from_env
+from ..environment import get_int_from_env, parse_flag_from_env
 from .base import KwargsHandler
 
 if TYPE_CHECKING:
     from torch import nn
 
 _PREFIX = "ACCELERATE_FP8_"
-
-
-class FP8BackendType(str, Enum):
-    """The engines of fp8. A string too: `FP8BackendType.AO == "AO"`."""
-
-    NO = "NO"
-    TE = "TE"
-    MSAMP = "MSAMP"
-    AO = "AO"
 
 
 @dataclass
@@ -91,11 +81,11 @@ class TERecipeKwargs(KwargsHandler):
         if self.use_autocast_during_eval is None:
             self.use_autocast_during_eval = parse_flag_from_env(_PREFIX + "USE_AUTOCAST_DURING_EVAL")
         if self.margin is None:
-            self.margin = _number("MARGIN", 0)
+            self.margin = get_int_from_env([_PREFIX + "MARGIN"], 0)
         if self.interval is None:
-            self.interval = _number("INTERVAL", 1)
+            self.interval = get_int_from_env([_PREFIX + "INTERVAL"], 1)
         if self.amax_history_len is None:
-            self.amax_history_len = _number("AMAX_HISTORY_LEN", 1024)
+            self.amax_history_len = get_int_from_env([_PREFIX + "AMAX_HISTORY_LEN"], 1024)
         self.fp8_format = _choice("fp8_format", self.fp8_format, "FORMAT", ("HYBRID", "E4M3", "E5M2"))
         self.amax_compute_algo = _choice(
             "amax_compute_algo", self.amax_compute_algo, "AMAX_COMPUTE_ALGO", ("most_recent", "max")
@@ -118,16 +108,6 @@ class MSAMPRecipeKwargs(KwargsHandler):
             "fp8 by MS-AMP is not supported: MS-AMP is maintained no longer and does not work with torch >= 2.9. "
             "Pass AORecipeKwargs() (pip install torchao) or TERecipeKwargs() instead."
         )
-
-
-def _number(name: str, default: int) -> int:
-    text = os.environ.get(_PREFIX + name)
-    if text is None:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"environment variable {_PREFIX}{name}={text!r} is not a whole number") from None
 
 
 def _choice(field: str, given: str | None, name: str, allowed: tuple[str, ...]) -> str:

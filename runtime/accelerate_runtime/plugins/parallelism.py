@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -284,8 +283,9 @@ class ParallelismConfig:
         """Raise ValueError unless this takes as many processes as there are."""
         if self.total_size != num_processes:
             sizes = ", ".join(f"{kind}_size={getattr(self, f'{kind}_size')}" for kind in _ORDER)
-            product = math.prod(getattr(self, f"{kind}_size") for kind in _ORDER)
-            raise ValueError(f"ParallelismConfig({sizes}) takes {product} processes, but there are {num_processes}")
+            raise ValueError(
+                f"ParallelismConfig({sizes}) takes {self.total_size} processes, but there are {num_processes}"
+            )
 
 
 def _only(name: str, value: str | None, allowed: str) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
 
-from ..plugins import AORecipeKwargs, FP8BackendType, MSAMPRecipeKwargs, TERecipeKwargs
 from ..requirements import is_installed
 
-Recipe = AORecipeKwargs | TERecipeKwargs
+if TYPE_CHECKING:
+    from ..plugins import FP8BackendType
+    from ..plugins.fp8 import AORecipeKwargs, TERecipeKwargs
+
+Recipe: TypeAlias = "AORecipeKwargs | TERecipeKwargs"
 
 
 class Engine(ABC):
@@ -38,6 +41,8 @@ def choose_recipe() -> Recipe:
         ImportError: none is installed.
         ValueError: the variable names no engine.
     """
+    from ..plugins.fp8 import AORecipeKwargs, MSAMPRecipeKwargs, TERecipeKwargs
+
     name = os.environ.get("ACCELERATE_FP8_BACKEND", "NO").upper()
     if name == "AO" or (name == "NO" and is_installed("torchao")):
         return AORecipeKwargs()
@@ -57,6 +62,8 @@ def engine_for(recipe: Recipe, device: torch.device) -> Engine:
         ImportError: it is not installed; the message has the command.
         ValueError: it cannot work on this device.
     """
+    from ..plugins.fp8 import AORecipeKwargs
+
     if isinstance(recipe, AORecipeKwargs):
         from .fp8_torchao import TorchAO
 

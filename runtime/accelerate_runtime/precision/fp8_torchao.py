@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..plugins import AORecipeKwargs, FP8BackendType
+from ..plugins import FP8BackendType
+from ..plugins.fp8 import AORecipeKwargs
 from .fp8 import Engine
 
 

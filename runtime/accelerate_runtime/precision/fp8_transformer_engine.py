@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..plugins import FP8BackendType, TERecipeKwargs
+from ..plugins import FP8BackendType
+from ..plugins.fp8 import TERecipeKwargs
 from .fp8 import Engine
 
 

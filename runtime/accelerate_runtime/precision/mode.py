@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from ..plugins import AutocastKwargs, FP8BackendType, GradScalerKwargs
+from ..vocabulary import PRECISIONS
 from .forward import wrap_forward
 from .fp8 import Engine, Recipe, engine_for
 from .scaling import SharedScaler
 
-ALLOWED = ("no", "fp16", "bf16", "fp8")
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 
 
@@ -92,8 +92,9 @@ class Precision:
 
 def check_mode(mode: str) -> str:
     """`mode`, if it is one; see `Precision`."""
-    if mode not in ALLOWED:
-        raise ValueError(f"mixed_precision={mode!r}: allowed are 'no', 'fp16', 'bf16' and 'fp8'")
+    if mode not in PRECISIONS:
+        *others, last = map(repr, PRECISIONS)
+        raise ValueError(f"mixed_precision={mode!r}: allowed are {', '.join(others)} and {last}")
     return mode
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -139,9 +139,12 @@ class Share:
         self.unscaled = False
 
 
-def gradients_of(optimizer: torch.optim.Optimizer) -> Any:
-    """The gradients that an optimizer's parameters have, one by one."""
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """An optimizer's parameters, group by group."""
     for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.grad is not None:
-                yield parameter.grad
+        yield from group["params"]
+
+
+def gradients_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """The gradients that an optimizer's parameters have."""
+    return (parameter.grad for parameter in parameters_of(optimizer) if parameter.grad is not None)

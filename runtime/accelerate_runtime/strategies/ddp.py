@@ -33,9 +33,6 @@ class DataParallel(Strategy):
         topology.before_shutdown(_let_go)
         return wrapped
 
-    def unwrap(self, model: nn.Module) -> nn.Module:
-        return model.module if isinstance(model, DistributedDataParallel) else model
-
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 

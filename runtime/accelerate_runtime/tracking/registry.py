@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
+import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from importlib import metadata
 from typing import Any
 
 from ..requirements import is_installed, require_package
-from .aim import AimTracker
 from .base import GeneralTracker
-from .clearml import ClearMLTracker
-from .comet_ml import CometMLTracker
-from .dvclive import DVCLiveTracker
-from .jsonl import JSONLinesTracker
-from .mlflow import MLflowTracker
-from .swanlab import SwanLabTracker
-from .tensorboard import TensorBoardTracker
-from .trackio import TrackioTracker
-from .wandb import WandBTracker
 
 _GROUP = "accelerate_runtime.trackers"
-_OURS: tuple[type[GeneralTracker], ...] = (
-    AimTracker,
-    ClearMLTracker,
-    CometMLTracker,
-    DVCLiveTracker,
-    JSONLinesTracker,
-    MLflowTracker,
-    SwanLabTracker,
-    TensorBoardTracker,
-    TrackioTracker,
-    WandBTracker,
-)
+_NO_TRACKERS = ("base", "registry", "running")
+
+
+def _found_here() -> Iterator[type[GeneralTracker]]:
+    """The trackers of this package: each file that holds a class with a `name` is one."""
+    package = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules(sys.modules[package].__path__):
+        if module.name not in _NO_TRACKERS:
+            for value in vars(importlib.import_module(f"{package}.{module.name}")).values():
+                if isinstance(value, type) and issubclass(value, GeneralTracker) and hasattr(value, "name"):
+                    yield value
+
+
+_OURS = tuple(dict.fromkeys(_found_here()))
 LOGGER_TYPE_TO_CLASS: dict[str, type[GeneralTracker]] = {tracker.name: tracker for tracker in _OURS}
 """The tracker classes by name: ours, and those of `register_tracker_class`."""
 
@@ -63,7 +58,7 @@ Choice = LoggerType | str | type[GeneralTracker] | GeneralTracker
 
 def get_available_trackers() -> list[LoggerType]:
     """Our trackers whose client library is installed ("jsonl", which needs none, is not counted)."""
-    found = [tracker.name for tracker in _OURS if any(is_installed(package) for package in tracker.packages)]
+    found = [tracker.name for tracker in _OURS if any(map(is_installed, tracker.packages))]
     return [kind for kind in LoggerType if kind.value in found]
 
 

@@ -85,7 +85,7 @@ class RunningTrackers:
         Raises:
             ValueError: it is not among them.
         """
-        if not self.chosen or self._not_started("get_tracker()"):
+        if self._not_started("get_tracker()"):
             return BlankTracker()
         for tracker in self.trackers:
             if tracker.name == str(name):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..lazy import attach
 
 _HOMES = {
-    "AORecipeKwargs": "plugins",
+    "AORecipeKwargs": "plugins.fp8",
     "AutocastKwargs": "plugins",
     "CannotPadNestedTensorWarning": "collectives",
     "ComputeEnvironment": "plugins",
@@ -23,14 +23,14 @@ _HOMES = {
     "InitProcessGroupKwargs": "plugins",
     "KwargsHandler": "plugins",
     "LoggerType": "tracking.registry",
-    "MSAMPRecipeKwargs": "plugins",
+    "MSAMPRecipeKwargs": "plugins.fp8",
     "MissingProcessError": "waiting",
     "ParallelismConfig": "plugins.parallelism",
     "PrecisionType": "plugins",
-    "ProfileKwargs": "plugins",
+    "ProfileKwargs": "plugins.profile",
     "ProjectConfiguration": "plugins",
     "RNGType": "plugins",
-    "TERecipeKwargs": "plugins",
+    "TERecipeKwargs": "plugins.fp8",
     "TorchContextParallelConfig": "plugins.parallelism",
     "TorchDynamoPlugin": "plugins",
     "TorchTensorParallelConfig": "plugins.parallelism",
@@ -258,7 +258,6 @@ if TYPE_CHECKING:
         extract_model_from_parallel as extract_model_from_parallel,
     )
     from ..plugins import (
-        AORecipeKwargs as AORecipeKwargs,
         AutocastKwargs as AutocastKwargs,
         ComputeEnvironment as ComputeEnvironment,
         DataLoaderConfiguration as DataLoaderConfiguration,
@@ -269,19 +268,24 @@ if TYPE_CHECKING:
         GradScalerKwargs as GradScalerKwargs,
         InitProcessGroupKwargs as InitProcessGroupKwargs,
         KwargsHandler as KwargsHandler,
-        MSAMPRecipeKwargs as MSAMPRecipeKwargs,
         PrecisionType as PrecisionType,
-        ProfileKwargs as ProfileKwargs,
         ProjectConfiguration as ProjectConfiguration,
         RNGType as RNGType,
-        TERecipeKwargs as TERecipeKwargs,
         TorchDynamoPlugin as TorchDynamoPlugin,
+    )
+    from ..plugins.fp8 import (
+        AORecipeKwargs as AORecipeKwargs,
+        MSAMPRecipeKwargs as MSAMPRecipeKwargs,
+        TERecipeKwargs as TERecipeKwargs,
     )
     from ..plugins.parallelism import (
         DeepSpeedSequenceParallelConfig as DeepSpeedSequenceParallelConfig,
         ParallelismConfig as ParallelismConfig,
         TorchContextParallelConfig as TorchContextParallelConfig,
         TorchTensorParallelConfig as TorchTensorParallelConfig,
+    )
+    from ..plugins.profile import (
+        ProfileKwargs as ProfileKwargs,
     )
     from ..precision import (
         convert_outputs_to_fp32 as convert_outputs_to_fp32,
