@@ -120,7 +120,7 @@ def test_a_missing_torchao_is_named_with_its_command(monkeypatch: pytest.MonkeyP
 
 
 def test_without_any_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("accelerate_runtime.precision.fp8.is_installed", lambda package: False)
     with pytest.raises(ImportError, match="needs an engine, and none is installed: pip install torchao"):
         Accelerator(mixed_precision="fp8")
 
