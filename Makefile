@@ -28,7 +28,7 @@ demo: $(INSTALLED)
 	@$(BIN)/python fixtures/demo/run_demo.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
 
 test-trackers:
 	@$(PYTHON) -m venv $(VENV)-trackers

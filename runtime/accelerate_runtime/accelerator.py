@@ -37,6 +37,7 @@ from .precision import Precision
 from .preparation import LOADER, MODEL, OPTIMIZER, ORDER, SCHEDULER, Prepared, kind_of
 from .scheduler import AcceleratedScheduler
 from .state import AcceleratorState
+from .strategies import Setup
 
 if TYPE_CHECKING:
     from .data import DataLoaderShard
@@ -66,6 +67,9 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             one of the two; without either, the environment says.
         parallelism_config: how the processes are spread; this version knows `dp_replicate_size`.
         even_batches: see DataLoaderConfiguration.
+        strategy: how training is spread: "ddp", "fsdp", or the name of a strategy of somebody's own (see
+            `register_strategy`). None reads ACCELERATE_STRATEGY, else it follows from the plugins, the launcher and the
+            number of processes. This argument is ours; Accelerate does not have it.
 
     Raises:
         NotImplementedError: one of the other arguments, which this version does not support, is set.
@@ -98,12 +102,12 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         parallelism_config: ParallelismConfig | None = None,
         *,
         even_batches: bool | None = None,
+        strategy: str | None = None,
     ) -> None:
         arguments.refuse_unsupported(
             {
                 "deepspeed_plugin": deepspeed_plugin,
                 "deepspeed_plugins": deepspeed_plugins,
-                "fsdp_plugin": fsdp_plugin,
                 "torch_tp_plugin": torch_tp_plugin,
                 "megatron_lm_plugin": megatron_lm_plugin,
             }
@@ -131,7 +135,9 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             arguments.handler_of(handlers, GradScalerKwargs),
             arguments.read_fp8_recipe(mode, handlers),
         )
-        self._strategy = strategies.find("ddp" if self._place.num_processes > 1 else "single")(self._place, handlers)
+        mesh = build_mesh(parallelism, self._place)
+        name, plugin = strategies.choose(strategy, {"fsdp": fsdp_plugin}, parallelism, self.num_processes)
+        self._strategy = strategies.find(name)(Setup(self._place, handlers, mode, plugin, parallelism, mesh))
         self._prepared = Prepared()
         self._saver = None
         self._registered: list[Any] = []
@@ -143,7 +149,9 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             mixed_precision=mode,
             dynamo_plugin=dynamo,
             parallelism_config=parallelism,
-            device_mesh=build_mesh(parallelism, self._place),
+            device_mesh=mesh,
+            fsdp_plugin=getattr(self._strategy, "plugin", None) if name == "fsdp" else None,
+            strategy=self._strategy,
         )
 
     # Preparing
@@ -206,12 +214,13 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
                 "which several processes cannot train: load it without device_map, or start one process."
             )
         if not mapped and self._moves(device_placement):
-            model.to(self.device)
-            for optimizer in self._prepared.optimizers:
-                move_state(optimizer.optimizer)
+            self._strategy.move(model)
         model = self._precision.apply(model)
         compile_model(model, dynamo)
         wrapped = self._strategy.wrap(model, evaluation_mode)
+        for optimizer in self._prepared.optimizers:
+            self._strategy.adopt(optimizer.optimizer)
+            move_state(optimizer.optimizer)
         self._prepared.remember(model, wrapped, self._prepared.models)
         return wrapped
 
@@ -223,6 +232,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         known: AcceleratedOptimizer | None = self._prepared.find(optimizer)
         if known is not None:
             return known
+        self._strategy.adopt(optimizer)
         if self._moves(device_placement):
             move_state(optimizer)
         prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler)
@@ -253,7 +263,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             return known
         prepared = prepare_loader(
             data_loader,
-            self._place,
+            self._strategy.data_place,
             self.gradient_state,
             self.dataloader_config,
             move=self._moves(device_placement),
@@ -273,7 +283,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             scheduler,
             self._prepared.optimizers,
             self.gradient_state,
-            repeats=1 if self.split_batches else self.num_processes,
+            repeats=1 if self.split_batches else self._strategy.data_place.num_processes,
             step_with_optimizer=self.step_scheduler_with_optimizer,
         )
         self._prepared.remember(scheduler, prepared, self._prepared.schedulers)

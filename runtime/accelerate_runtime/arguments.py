@@ -50,7 +50,7 @@ def refuse_unsupported(given: dict[str, Any]) -> None:
 
 def refuse_unsupported_environment() -> None:
     """Raise NotImplementedError where the launcher asked for an engine that this version does not have."""
-    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
+    for name in ("DEEPSPEED", "MEGATRON_LM"):
         if parse_flag_from_env(f"ACCELERATE_USE_{name}"):
             raise NotImplementedError(
                 f"ACCELERATE_USE_{name} is set, but {name} is not supported in this version of accelerate_runtime."
@@ -194,10 +194,10 @@ def read_parallelism(given: ParallelismConfig | None) -> ParallelismConfig | Non
     if not isinstance(given, ParallelismConfig):
         raise TypeError(f"parallelism_config={_short(given)}: pass a ParallelismConfig")
     for kind in given.active_mesh_dims:
-        if kind != "dp_replicate":
+        if kind not in ("dp_replicate", "dp_shard"):
             raise NotImplementedError(
                 f"parallelism_config: {kind}_size={getattr(given, kind + '_size')} is not supported in this version of "
-                "accelerate_runtime, which knows dp_replicate_size only; leave it at 1."
+                "accelerate_runtime, which knows dp_replicate_size and dp_shard_size; leave it at 1."
             )
     return given
 

@@ -35,10 +35,10 @@ def compile_regions(module: M, **compile_kwargs: Any) -> M:
     Returns:
         `module`.
     """
-    if _repeats(module):
+    if repeats(module):
         for block in module.children():
             _compile_call(block, compile_kwargs)
-    elif any(_repeats(part) for part in module.modules()):
+    elif any(repeats(part) for part in module.modules()):
         for child in module.children():
             compile_regions(child, **compile_kwargs)
     else:
@@ -81,6 +81,6 @@ def recompiled(wrapper: nn.Module, inner: nn.Module) -> nn.Module:
     return type(wrapper)(inner, wrapper.dynamo_ctx)
 
 
-def _repeats(module: nn.Module) -> bool:
+def repeats(module: nn.Module) -> bool:
     blocks = list(module.children()) if isinstance(module, nn.ModuleList) else []
     return bool(blocks) and all(isinstance(block, type(blocks[0])) for block in blocks)

@@ -15,7 +15,9 @@ from .environment import parse_flag_from_env
 from .plugins import InitProcessGroupKwargs, TorchDynamoPlugin
 
 if TYPE_CHECKING:
+    from .plugins.fsdp import FullyShardedDataParallelPlugin
     from .plugins.parallelism import ParallelismConfig
+    from .strategies import Strategy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -255,8 +257,9 @@ class AcceleratorState(PartialState):
     parallelism_config: ParallelismConfig | None
     device_mesh: Any
     deepspeed_plugin: None
-    fsdp_plugin: None
+    fsdp_plugin: FullyShardedDataParallelPlugin | None
     megatron_lm_plugin: None
+    _strategy: Strategy
 
     def __init__(self, mixed_precision: str | None = None, cpu: bool = False) -> None:
         latest = AcceleratorState._shared_state
@@ -272,20 +275,25 @@ class AcceleratorState(PartialState):
             raise ValueError(f"cpu=True, but the Accelerator is on {self.device}")
 
     @classmethod
-    def of_accelerator(cls, place: topology.Topology, **attributes: Any) -> AcceleratorState:
+    def of_accelerator(cls, place: topology.Topology, strategy: Strategy, **attributes: Any) -> AcceleratorState:
         """The state of a new Accelerator, which becomes the latest."""
         PartialState()
         state = cls.__new__(cls)
         AcceleratorState._shared_state = state.__dict__
         state.__dict__.update(
-            _place=place, deepspeed_plugin=None, fsdp_plugin=None, megatron_lm_plugin=None, **attributes
+            _place=place, _strategy=strategy, deepspeed_plugin=None, megatron_lm_plugin=None, **attributes
         )
         return state
 
     @property
+    def distributed_type(self) -> topology.DistributedType:
+        """How training is spread: by which engine, or over which devices."""
+        return self._strategy.distributed_type or self._place.distributed_type
+
+    @property
     def is_fsdp2(self) -> bool:
-        """Whether the model is sharded by FSDP2: never, in this version."""
-        return False
+        """Whether the model is sharded by FSDP2."""
+        return self.distributed_type == topology.DistributedType.FSDP
 
     @staticmethod
     def _reset_state(reset_partial_state: bool = False) -> None:

@@ -42,7 +42,7 @@ class Parallelism(Settings):
 
     @property
     def is_fsdp2(self) -> bool:
-        """Whether the model is sharded by FSDP2: never, in this version."""
+        """Whether models are sharded by FSDP2."""
         return self.state.is_fsdp2
 
     @property

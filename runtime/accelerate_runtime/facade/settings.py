@@ -21,6 +21,7 @@ from ..precision import Precision, SharedScaler
 from ..preparation import Prepared
 from ..state import AcceleratorState, ProcessControl
 from ..strategies import Strategy
+from ..topology import DistributedType
 
 H = TypeVar("H", bound=KwargsHandler)
 
@@ -37,6 +38,11 @@ class Settings(ProcessControl):
     _precision: Precision
     _prepared: Prepared
     _strategy: Strategy
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        """How training is spread."""
+        return self.state.distributed_type
 
     @property
     def mixed_precision(self) -> str:

@@ -49,6 +49,9 @@ class Training(Settings):
             counting = items.counting(items.check_number(num_items), self._prepared.optimizers)
         if scaler is not None:
             loss = scaler.scale(loss)
+        if self._strategy.run_backward is not None:
+            self._strategy.run_backward(loss, *args, **kwargs)
+            return
         try:  # all in one frame: a call more can be seen in the time of a small model's step
             if counting is None:
                 loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
@@ -73,12 +76,9 @@ class Training(Settings):
         """A context in which backward leaves the model's gradients in this process."""
         return self._strategy.no_sync(model)
 
-    @staticmethod
-    def trigger_sync_in_backward(model: nn.Module) -> AbstractContextManager[None]:
+    def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
         """A context in which `backward` exchanges the model's gradients, though its forward ran under `no_sync`."""
-        from ..strategies.ddp import sync_in_backward
-
-        return sync_in_backward(model)
+        return self._strategy.sync_in_backward(model)
 
     def join_uneven_inputs(
         self, joinables: list[Any], even_batches: bool | None = None
@@ -131,8 +131,7 @@ class Training(Settings):
         """
         chosen = self._gradients_of(parameters)
         if self.gradient_state.managed and not self.sync_gradients:
-            gradients = [parameter.grad for parameter in chosen if parameter.grad is not None]
-            norm = nn.utils.get_total_norm(gradients, norm_type)
+            norm = self._strategy.total_norm(chosen, norm_type)
             return norm if self.scaler is None else norm / self.scaler.get_scale()
         return self._strategy.clip_grad_norm(chosen, max_norm, norm_type)
 
@@ -144,7 +143,7 @@ class Training(Settings):
 
     def _gradients_of(self, parameters: Any) -> list[nn.Parameter]:
         """The parameters as a list, their gradients as a step uses them where a window ends."""
-        chosen: list[Any] = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        chosen = self._strategy.current([parameters] if isinstance(parameters, torch.Tensor) else parameters)
         if self._gradients_change_before_use():
             wanted = {id(parameter) for parameter in chosen}
             for optimizer in self._prepared.optimizers:

@@ -1,30 +1,74 @@
-"""What a strategy is."""
+"""What a strategy is: the protocol that every way of spreading training follows."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
 
 from ..plugins import KwargsHandler
-from ..topology import Topology
+from ..topology import DistributedType, Topology
+
+if TYPE_CHECKING:
+    from ..plugins.parallelism import ParallelismConfig
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an Accelerator makes its strategy of.
+
+    Attributes:
+        place: this process's place.
+        handlers: the `kwargs_handlers`, by class.
+        mixed_precision: "no", "fp16", "bf16" or "fp8".
+        plugin: the configuration object that asked for the strategy, if it has one.
+        parallelism: the sizes of the device mesh, if the script or the launcher named any.
+        mesh: the device mesh of these.
+    """
+
+    place: Topology
+    handlers: dict[type[KwargsHandler], KwargsHandler]
+    mixed_precision: str = "no"
+    plugin: Any = None
+    parallelism: ParallelismConfig | None = None
+    mesh: Any = None
 
 
 class Strategy(ABC):
     """A thin adapter over an engine that spreads training.
 
-    Args:
-        place: this process's place.
-        handlers: the `kwargs_handlers` of the Accelerator, by class.
+    An Accelerator makes one, and calls it where a script prepares, runs backward, clips and saves. The methods that are
+    not abstract do what is right where every process has the whole model.
     """
 
-    def __init__(self, place: Topology, handlers: dict[type[KwargsHandler], KwargsHandler]) -> None:
-        self.place = place
-        self.handlers = handlers
+    distributed_type: ClassVar[DistributedType | None] = None
+    """What `accelerator.distributed_type` says; None is that of the processes (MULTI_GPU and its kind)."""
+
+    sharded_states: bool = False
+    """Whether `save_state` writes models and optimizers in shards, each process its own."""
+
+    run_backward: Callable[..., None] | None = None
+    """`run_backward(loss, *args, **kwargs)` where the engine computes gradients itself; None is `loss.backward`."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.place = setup.place
+
+    # Preparing
+
+    @property
+    def data_place(self) -> Topology:
+        """Which part of the data this process gets: its index among those with different batches, and their number."""
+        return self.place
+
+    def move(self, model: nn.Module) -> None:
+        """Bring `model` to this process's device, in place."""
+        model.to(self.place.device)
 
     @abstractmethod
     def wrap(self, model: nn.Module, evaluation: bool) -> nn.Module:
@@ -34,9 +78,34 @@ class Strategy(ABC):
         """The model that `wrap` was given."""
         return model
 
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027  (most have nothing to do)
+        """Have `optimizer` train the parameters that `wrap` made of those it was given.
+
+        Called when it is prepared, and again whenever a model is prepared after it.
+        """
+
+    def current(self, parameters: Iterable[Any]) -> list[Any]:
+        """The parameters that are trained in place of those, which a script may have listed before it prepared."""
+        return list(parameters)
+
+    # Training
+
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
         """A context in which a backward leaves gradients in this process."""
         return nullcontext()
+
+    def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+        """A context in which backward exchanges the gradients of `model`, though its forward ran under `no_sync`."""
+        return nullcontext()
+
+    def withheld(self, model: nn.Module) -> bool:
+        """Whether the engine keeps gradients of `model` (under `no_sync`) that `parameter.grad` does not show."""
+        return False
+
+    def total_norm(self, parameters: list[nn.Parameter], norm_type: float) -> torch.Tensor:
+        """The global norm of the parameters' gradients, a tensor without dimensions."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        return nn.utils.get_total_norm(gradients, norm_type)
 
     def clip_grad_norm(self, parameters: list[nn.Parameter], max_norm: float, norm_type: float) -> torch.Tensor:
         """Clip gradients to a global norm; returns the norm before, a tensor without dimensions."""
@@ -46,6 +115,8 @@ class Strategy(ABC):
         """Clip each gradient to [-clip_value, clip_value]."""
         nn.utils.clip_grad_value_(parameters, clip_value)
 
+    # Files
+
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
-        """The whole state dict of an (unwrapped) model, on every process."""
+        """The whole state dict of an (unwrapped) model, on the main process at least; all processes call this."""
         return model.state_dict()

@@ -24,7 +24,7 @@ class DataParallel(Strategy):
     def wrap(self, model: nn.Module, evaluation: bool) -> nn.Module:
         if evaluation or not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # there is nothing to average
-        handler = self.handlers.get(DistributedDataParallelKwargs)
+        handler = self.setup.handlers.get(DistributedDataParallelKwargs)
         kwargs = handler.to_kwargs() if handler is not None else {}
         if self.place.device.type != "cpu":
             kwargs["device_ids"] = [self.place.device.index]
@@ -36,9 +36,13 @@ class DataParallel(Strategy):
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
+    def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+        """A context in which backward exchanges the gradients of `model`, though its forward ran under `no_sync`."""
+        return _sync_in_backward(model)
+
 
 @contextmanager
-def sync_in_backward(model: nn.Module) -> Iterator[None]:
+def _sync_in_backward(model: nn.Module) -> Iterator[None]:
     """A context in which backward exchanges the gradients of `model`, though its forward ran under `no_sync`.
 
     Raises:

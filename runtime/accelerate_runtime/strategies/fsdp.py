@@ -1,0 +1,233 @@
+"""Sharded data parallelism over torch's `fully_shard` (FSDP2): each process keeps a part of every parameter.
+
+Source: the design of https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
+from torch.distributed.tensor import DTensor
+
+from ..environment import get_int_from_env
+from ..plugins.fsdp import FullyShardedDataParallelPlugin
+from ..precision.scaling import parameters_of
+from ..topology import DistributedType
+from . import dtensors
+from .base import Setup, Strategy
+from .recomputing import recompute
+from .sharding import Sharded, bring
+from .wrapping import ignored_parameters, parts_to_wrap
+
+logger = logging.getLogger(__name__)
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+
+
+class FullyShardedDataParallel(Strategy):
+    """Parameters are gathered part by part for forward and backward; gradients are averaged and sharded."""
+
+    distributed_type = DistributedType.FSDP
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        plugin = setup.plugin if setup.plugin is not None else FullyShardedDataParallelPlugin()
+        if not isinstance(plugin, FullyShardedDataParallelPlugin):
+            raise TypeError(f"fsdp_plugin={plugin!r}: pass a FullyShardedDataParallelPlugin")
+        self.plugin = plugin
+        self.mesh = self._build_mesh()
+        self._sharded = Sharded()
+        self._adopted: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+    @property
+    def sharded_states(self) -> bool:  # type: ignore[override]
+        """Whether states are written in shards: as the plugin says."""
+        return bool(self.plugin.state_dict_type == "SHARDED_STATE_DICT")
+
+    # Preparing
+
+    def move(self, model: nn.Module) -> None:
+        """Nothing yet: parts go to the device as they are sharded, so that the whole model need not fit there."""
+
+    def wrap(self, model: nn.Module, evaluation: bool) -> nn.Module:
+        """`model`, its parameters sharded in place; its class is changed to one that is also an FSDPModule."""
+        if evaluation or not any(True for _ in model.parameters()):
+            return model.to(self.place.device)
+        if isinstance(model, FSDPModule):
+            raise ValueError(
+                "prepare() was given a model that is sharded already (fully_shard): pass it as it was made"
+            )
+        _upcast(model, self.setup.mixed_precision)
+        device, plugin = self.place.device, self.plugin
+        parts = parts_to_wrap(model, plugin)
+        if plugin.activation_checkpointing:
+            recompute(parts or list(model.children()), offload=plugin.activation_checkpointing_offload)
+        before = dict(model.named_parameters(remove_duplicate=False))
+        given: dict[int, torch.Tensor] = {}
+        arguments: dict[str, Any] = {
+            "mesh": self.mesh,
+            "reshard_after_forward": plugin.reshard_after_forward,
+            "offload_policy": self._offload_policy(),
+        }
+        policy = self._precision_policy()
+        inner = dataclasses.replace(policy, output_dtype=None)  # of an inner part: the outer would meet two types
+        for part in [*parts, model]:  # one at a time: only one whole part needs to fit on the device
+            bring(part, device, plugin.param_init_fn, given)
+            arguments["ignored_params"] = ignored_parameters(model, plugin.ignored_modules) or None
+            fully_shard(part, mp_policy=policy if part is model else inner, **arguments)
+        self._sharded.note(before, dict(model.named_parameters(remove_duplicate=False)))
+        dtensors.takes_whole_weights(model)
+        return model
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """Have `optimizer` train the shards of the parameters that it was made with, and keep its state's shards."""
+        self._sharded.replace_in(optimizer)
+        if optimizer not in self._adopted and any(isinstance(p, DTensor) for p in parameters_of(optimizer)):
+            self._adopted.add(optimizer)
+            dtensors.adapt_loops(optimizer)
+            dtensors.speaks_whole_state(optimizer, keep=self.place.is_main_process)
+
+    def current(self, parameters: Iterable[Any]) -> list[Any]:
+        """The shards of the parameters."""
+        return self._sharded.current(parameters)
+
+    # Training
+
+    @contextmanager
+    def no_sync(self, model: nn.Module) -> Iterator[None]:
+        """A context in which a backward leaves whole gradients in this process.
+
+        Where parameters are kept gathered until backward (`reshard_after_forward=False`), they stay so until the window
+        ends.
+        """
+        if not isinstance(model, FSDPModule):
+            yield
+            return
+        keep = not self.plugin.reshard_after_forward
+        model.set_requires_gradient_sync(False)
+        if keep:
+            model.set_reshard_after_backward(False)
+        try:
+            yield
+        finally:
+            model.set_requires_gradient_sync(True)
+            if keep:
+                model.set_reshard_after_backward(True)
+
+    def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Nothing to do: FSDP2 asks in backward whether to exchange."""
+        return nullcontext()
+
+    def withheld(self, model: nn.Module) -> bool:
+        """Whether a window is open whose gradients are not sharded yet."""
+        return any(
+            parameter.unsharded_accumulated_grad is not None
+            for part in model.modules()
+            if isinstance(part, FSDPModule) and (group := part._get_fsdp_state()._fsdp_param_group) is not None
+            for parameter in group.fsdp_params
+        )
+
+    def total_norm(self, parameters: list[nn.Parameter], norm_type: float) -> torch.Tensor:
+        """The norm over the gradients of all processes."""
+        return dtensors.total_norm(parameters, norm_type)
+
+    def clip_grad_norm(self, parameters: list[nn.Parameter], max_norm: float, norm_type: float) -> torch.Tensor:
+        """Clip to the norm over the gradients of all processes; returns that norm before."""
+        return dtensors.clip_grad_norm(parameters, max_norm, norm_type)
+
+    # Files
+
+    def state_dict(self, model: nn.Module) -> dict[str, Any]:
+        """The whole state dict, on the CPU of the main process; elsewhere an empty one."""
+        return dtensors.gathered_state(model, keep=self.place.is_main_process)
+
+    # What fully_shard is told
+
+    def _build_mesh(self) -> DeviceMesh:
+        """One dimension to shard over, or two: copies, and shards of each."""
+        device, world = self.place.device.type, self.place.num_processes
+        config = self.setup.parallelism
+        if config is not None and self.setup.mesh is not None:
+            if not config.dp_shard_enabled and not config.dp_replicate_enabled:
+                return init_device_mesh(device, (world,), mesh_dim_names=("dp_shard",))
+            names = tuple(config.dp_dim_names)
+            if names == ("dp_replicate",) and self.plugin.sharding_strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
+                return init_device_mesh(device, (world,), mesh_dim_names=("dp_shard",))
+            if names == ("dp_replicate",):
+                return init_device_mesh(device, (world, 1), mesh_dim_names=("dp_replicate", "dp_shard"))
+            chosen: DeviceMesh = self.setup.mesh[names]
+            return chosen
+        shards = world
+        if self.plugin.sharding_strategy == "NO_SHARD":
+            shards = 1
+        elif self.plugin.sharding_strategy.startswith("HYBRID"):
+            shards = get_int_from_env(["LOCAL_WORLD_SIZE"], world)
+            if world % shards:
+                raise ValueError(
+                    f"sharding_strategy={self.plugin.sharding_strategy!r} shards within a machine, but {world} "
+                    f"processes are not a multiple of the {shards} here: pass "
+                    "ParallelismConfig(dp_replicate_size=..., dp_shard_size=...)."
+                )
+        if shards == world:
+            return init_device_mesh(device, (world,), mesh_dim_names=("dp_shard",))
+        return init_device_mesh(device, (world // shards, shards), mesh_dim_names=("dp_replicate", "dp_shard"))
+
+    def _precision_policy(self) -> MixedPrecisionPolicy:
+        given = self.plugin.mixed_precision_policy
+        if given is None:
+            dtype = _DTYPES.get(self.setup.mixed_precision)
+            return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32 if dtype is not None else None)
+        if isinstance(given, MixedPrecisionPolicy):
+            return given
+        names = {field.name for field in dataclasses.fields(MixedPrecisionPolicy)}
+        fields = dict(given) if isinstance(given, dict) else {n: v for n, v in vars(given).items() if n in names}
+        unknown = sorted(fields.keys() - names)
+        if unknown:
+            raise ValueError(f"mixed_precision_policy: {', '.join(unknown)}: allowed are {', '.join(sorted(names))}")
+        return MixedPrecisionPolicy(**{name: _dtype(value) for name, value in fields.items()})
+
+    def _offload_policy(self) -> OffloadPolicy:
+        if not self.plugin.cpu_offload:
+            return OffloadPolicy()
+        return CPUOffloadPolicy(pin_memory=self.place.device.type != "cpu")
+
+
+def _dtype(value: Any) -> Any:
+    if isinstance(value, str):
+        return _DTYPES.get(value) or getattr(torch, value.removeprefix("torch."))
+    return value
+
+
+def _upcast(model: nn.Module, mixed_precision: str) -> None:
+    """Under mixed precision the optimizer needs float32: bring parameters of lower types there."""
+    if mixed_precision == "no":
+        return
+    low = [
+        parameter
+        for parameter in model.parameters()
+        if parameter.requires_grad and parameter.dtype in (torch.float16, torch.bfloat16)
+    ]
+    if low:
+        logger.warning(
+            "%d parameters of %s are kept in float32: mixed_precision=%r computes in its own type",
+            len(low),
+            low[0].dtype,
+            mixed_precision,
+        )
+    for parameter in low:
+        parameter.data = parameter.data.float()
