@@ -18,6 +18,16 @@ def model(index: int, safe: bool) -> str:
     return _numbered("model" if safe else "pytorch_model", index, "safetensors" if safe else "bin")
 
 
+def model_shards(index: int) -> str:
+    """The folder of the weights of model number `index`, where each process writes its part."""
+    return f"pytorch_model_fsdp_{index}"
+
+
+def optimizer_shards(index: int) -> str:
+    """The folder of an optimizer, where each process writes its part."""
+    return f"optimizer_{index}"
+
+
 def optimizer(index: int) -> str:
     return _numbered("optimizer", index, "bin")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import nn
@@ -87,12 +88,22 @@ def _load(contents: Contents, folder: Path, load_kwargs: dict[str, Any], model_k
         return manifest.files[name].checksum if manifest is not None else None
 
     for index, model in enumerate(models):
+        shards = layout.model_shards(index)
+        if (folder / shards).is_dir():
+            sharded = _checked_shards(contents, folder, manifest, shards)
+            sharded.load_model(contents.unwrap(model), folder / shards, **model_kwargs)
+            continue
         names = (layout.model(index, safe) for safe in (True, False))
         name = next((name for name in names if has(name)), None)
         if name is None:
             raise CheckpointError(f"{folder / layout.model(index, True)} is missing.")
         load_weights(contents.unwrap(model), folder / name, checksum(name), **model_kwargs)
     for index, optimizer in enumerate(contents.optimizers):
+        shards = layout.optimizer_shards(index)
+        if (folder / shards).is_dir():
+            sharded = _checked_shards(contents, folder, manifest, shards)
+            sharded.load_optimizer(contents, optimizer.optimizer, folder / shards)
+            continue
         name = layout.optimizer(index)
         load_optimizer(optimizer.optimizer, folder / name, checksum(name), **load_kwargs)
     for index, scheduler in enumerate(contents.schedulers):
@@ -104,6 +115,15 @@ def _load(contents: Contents, folder: Path, load_kwargs: dict[str, Any], model_k
     _load_rank(contents, folder, manifest)
 
 
+def _checked_shards(contents: Contents, folder: Path, manifest: Manifest | None, name: str) -> ModuleType:
+    """What reads shards, once those in the folder `name` are known to be what was written."""
+    from . import sharded  # not light, and rare
+
+    if manifest is not None:
+        sharded.check_shards(contents, folder, manifest, name)
+    return sharded
+
+
 def _check_counts(contents: Contents, folder: Path, manifest: Manifest | None, models: int) -> None:
     """Every kind of object must be there as often as it was saved."""
     here = contents.counts()
@@ -112,7 +132,7 @@ def _check_counts(contents: Contents, folder: Path, manifest: Manifest | None, m
     else:
         saved = {
             **here,
-            "optimizers": layout.count(folder, layout.optimizer),
+            "optimizers": layout.count(folder, layout.optimizer) or layout.count(folder, layout.optimizer_shards),
             "schedulers": layout.count(folder, layout.scheduler),
             "registered objects": layout.count(folder, layout.custom),
             "scalers": int((folder / layout.SCALER).exists()),

@@ -28,9 +28,10 @@ def load_optimizer(optimizer: torch.optim.Optimizer, path: Path, checksum: str |
         CheckpointError: the file is damaged, holds more than tensors and plain values, or its parameter groups are
             others.
     """
+    spread = any(hasattr(parameter, "to_local") for parameter in parameters_of(optimizer))
     with reading(path, checksum):
         state = load_plain(path, **{"mmap": True, **arguments})
-        offsets = storages_in(path, state)
+        offsets = None if spread else storages_in(path, state)
     places: list[Place] = []
     if offsets is not None:
         state = {**state, "state": _with_destinations(optimizer, state, offsets, places)}
@@ -38,15 +39,16 @@ def load_optimizer(optimizer: torch.optim.Optimizer, path: Path, checksum: str |
     elif checksum is not None:
         check(path, checksum_of(path), checksum)
     filled = {id(place.tensor) for place in places}
-    state = map_tensors(lambda t: t if id(t) in filled else t.clone(), state, strict=False)  # not mapped any more
+    if not spread:  # else each process takes its part, a copy
+        state = map_tensors(lambda t: t if id(t) in filled else t.clone(), state, strict=False)  # not mapped any more
     try:
         optimizer.load_state_dict(state)
     except ValueError as error:
         raise CheckpointError(f"{path} does not fit the optimizer: {error}") from None
-    _keep_types(optimizer, state)
+    keep_types(optimizer, state)
 
 
-def _keep_types(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+def keep_types(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Put back what was saved in another type than its parameter's (float32 masters of bf16): torch casts it."""
     for number, parameter in _by_number(optimizer, saved).items():
         entries, now = saved["state"].get(number), optimizer.state.get(parameter)
@@ -55,7 +57,15 @@ def _keep_types(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None
         for name, value in entries.items():
             there = now.get(name)
             if isinstance(value, torch.Tensor) and isinstance(there, torch.Tensor) and there.dtype != value.dtype:
-                now[name] = value.to(there.device)
+                now[name] = _as_spread(value, there)
+
+
+def _as_spread(value: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+    if not hasattr(example, "to_local"):
+        return value.to(example.device)
+    from ..strategies.dtensors import like  # not light, and rare
+
+    return like(value, example)
 
 
 def _by_number(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> dict[Any, torch.Tensor]:

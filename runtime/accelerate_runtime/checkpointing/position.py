@@ -36,9 +36,15 @@ def restore(contents: Contents, position: dict[str, Any]) -> None:
 
 def save_gradients(contents: Contents, folder: Path) -> None:
     """Write the gradients that no step has used yet, if any."""
+    if any(contents.strategy.withheld(contents.unwrap(model)) for model in contents.models):
+        raise layout.CheckpointError(
+            "the accumulation window is open, and its gradients are not exchanged yet, which a state of sharded models "
+            "cannot hold: call save_state() where a window ends (accelerator.sync_gradients), or exchange them with "
+            "each micro-batch: GradientAccumulationPlugin(sync_each_batch=True)."
+        )
     if contents.scaler is not None:
         contents.scaler.settle()  # they are kept with the scale that the scaler's state will have
-    found = {name: parameter.grad for name, parameter in _pending(contents) if parameter.grad is not None}
+    found = {name: _local(parameter.grad) for name, parameter in _pending(contents) if parameter.grad is not None}
     if any(gradient.layout is not torch.strided for gradient in found.values()):
         raise layout.CheckpointError(
             "the accumulation window is open and holds sparse gradients, which cannot be saved: call save_state() "
@@ -60,10 +66,10 @@ def load_gradients(contents: Contents, folder: Path, manifest: Manifest) -> None
     places = []
     for key in header.entries:
         parameter = parameters.get(key)
-        if parameter is None or not header.fits(key, parameter):
+        if parameter is None or not header.fits(key, _local(parameter)):
             raise layout.CheckpointError(f"{path} has a gradient {key!r} that fits no parameter.")
         parameter.grad = torch.zeros_like(parameter)
-        places.append(Place(header.offset(key), parameter.grad))
+        places.append(Place(header.offset(key), _local(parameter.grad)))
     check(path, read_into(path, places), manifest.files[name].checksum)
 
 
@@ -75,6 +81,12 @@ def _pending(contents: Contents) -> list[tuple[str, torch.Tensor]]:
     done = [optimizer for optimizer in contents.optimizers if not optimizer.has_pending_gradients]
     left_out = _ids(done) - _ids(waiting)
     return [(name, parameter) for name, parameter in _all(contents).items() if id(parameter) not in left_out]
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """This process's part of a tensor that is spread; another one as it is."""
+    part: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
 
 
 def _ids(optimizers: list[AcceleratedOptimizer]) -> set[int]:

@@ -9,9 +9,10 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
 from .. import __version__
 from ..collectives import all_gather_object
@@ -26,6 +27,9 @@ from .plain import save_plain, unsafe_classes
 from .snapshot import snapshot
 from .tensors import save_safetensors
 
+if TYPE_CHECKING:
+    from .sharded import Shards
+
 logger = logging.getLogger(__name__)
 
 
@@ -36,6 +40,7 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         self._doing = ""
+        self._group: Any = None
         atexit.register(self._finish_at_exit)
 
     def save(
@@ -61,30 +66,34 @@ class Saver:
             CheckpointError, OSError: it cannot be written. What was in `folder` is untouched.
         """
         place, doing = contents.place, f"saving {folder}"
+        sharded = contents.strategy.sharded_states
         self.wait(place)
         stage = _open_stage(Path(os.path.realpath(folder)), place, writes, doing)
         error: Exception | None = None
         mine: Any = None
         items: list[Item] = []
+        shards: Shards | None = None
         try:
-            weights = [contents.strategy.state_dict(contents.unwrap(model)) for model in contents.models]
+            models = [] if sharded else contents.models
+            weights = [contents.strategy.state_dict(contents.unwrap(model)) for model in models]
             for hook in contents.save_hooks:
                 hook(contents.models, weights, str(stage.path))
             position.save_gradients(contents, stage.path)
             mine = random_states.collect(place), position.collect(contents)
-            if writes:
-                items = _in_common(contents, weights, safe)
+            items = _in_common(contents, weights, safe)
+            if sharded:
+                shards = _shards(contents)
         except Exception as failure:
             error = failure
         _agree(error, place, doing, stage if writes else None)
         ranks = all_gather_object(mine)
         work: _Work | None = None
-        if writes:
+        if writes or shards is not None:
             try:
-                items += _of_ranks(ranks, contents.gradient_state.step)
-                work = _Work(stage, items, _manifest(contents), afterwards)
+                items = [*items, *_of_ranks(ranks, contents.gradient_state.step)] if writes else []
+                work = _Work(stage, items, _manifest(contents) if writes else None, afterwards, shards)
                 if background:
-                    work = work.copied()
+                    work = work.copied(self._group_of_its_own() if shards is not None else None)
                 else:
                     work.write()
             except Exception as failure:
@@ -92,6 +101,12 @@ class Saver:
         _agree(error, place, doing, stage if writes else None)
         if background and work is not None:
             self._start(work, doing)
+
+    def _group_of_its_own(self) -> Any:
+        """A process group for the background: its messages must not meet those of training."""
+        if self._group is None:
+            self._group = dist.new_group(backend="gloo")
+        return self._group
 
     def wait(self, place: Topology) -> None:
         """Wait for a background save, and raise what stopped it; call it on every process."""
@@ -153,17 +168,32 @@ Item = tuple[str, Any, bool]
 class _Work:
     """Everything that is left to do once the state is collected."""
 
-    def __init__(self, stage: Stage, items: list[Item], manifest: Manifest, afterwards: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        items: list[Item],
+        manifest: Manifest | None,
+        afterwards: Callable[[], None],
+        shards: Shards | None = None,
+    ) -> None:
         self.stage, self.items, self.manifest, self.afterwards = stage, items, manifest, afterwards
+        self.shards = shards
 
-    def copied(self) -> _Work:
-        """The same work on a copy of what is to be written."""
+    def copied(self, group: Any) -> _Work:
+        """The same work on a copy of what is to be written.
+
+        Args:
+            group: the process group that shards are written over.
+        """
         objects = snapshot([value for _, value, _ in self.items])
         items = [(name, value, safe) for (name, _, safe), value in zip(self.items, objects, strict=True)]
-        return _Work(self.stage, items, self.manifest, self.afterwards)
+        shards = None if self.shards is None else self.shards.copied(group)
+        return _Work(self.stage, items, self.manifest, self.afterwards, shards)
 
     def write(self) -> None:
         folder, checksums = self.stage.path, dict[str, str]()
+        if self.shards is not None:  # before all else: the processes write them together
+            checksums |= self.shards.write(folder)
         for name, value, safe in self.items:
             try:
                 if safe:
@@ -175,10 +205,18 @@ class _Work:
                 raise
             except Exception as failure:
                 raise CheckpointError(f"{name} could not be written: {failure}") from failure
+        if self.manifest is None:
+            return
         self.manifest.record(folder, checksums)
         self.manifest.write(folder)
         self.stage.commit()
         self.afterwards()
+
+
+def _shards(contents: Contents) -> Shards:
+    from .sharded import Shards  # not light, and rare
+
+    return Shards.of(contents)
 
 
 def _in_common(contents: Contents, weights: list[dict[str, Any]], safe: bool) -> list[Item]:
@@ -186,8 +224,9 @@ def _in_common(contents: Contents, weights: list[dict[str, Any]], safe: bool) ->
     items: list[Item] = []
     for index, state in enumerate(weights):
         items.append((layout.model(index, safe), state, safe))
-    for index, optimizer in enumerate(contents.optimizers):
-        items.append((layout.optimizer(index), optimizer.state_dict(), False))
+    if not contents.strategy.sharded_states:
+        for index, optimizer in enumerate(contents.optimizers):
+            items.append((layout.optimizer(index), optimizer.state_dict(), False))
     for index, scheduler in enumerate(contents.schedulers):
         items.append((layout.scheduler(index), scheduler.state_dict(), False))
     if contents.scaler is not None:

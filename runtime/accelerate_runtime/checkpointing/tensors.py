@@ -17,6 +17,8 @@ Identity = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype, torch.devic
 
 def identity(tensor: torch.Tensor) -> Identity | None:
     """What two names of one (tied) tensor have in common; None for an empty one, which shares nothing."""
+    if hasattr(tensor, "to_local"):  # spread over processes: what is here of it
+        tensor = tensor.to_local()
     if tensor.numel() == 0:
         return None
     return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device

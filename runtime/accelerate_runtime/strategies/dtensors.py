@@ -26,7 +26,8 @@ def like(tensor: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
     if not isinstance(example, DTensor) or isinstance(tensor, DTensor) or tensor.shape != example.shape:
         return tensor
     moved = tensor.to(example.device)
-    return distribute_tensor(moved, example.device_mesh, example.placements, src_data_rank=None)
+    spread = distribute_tensor(moved, example.device_mesh, example.placements, src_data_rank=None)
+    return spread.clone()  # not a view, which would keep all of `tensor` alive
 
 
 def total_norm(parameters: Iterable[nn.Parameter], norm_type: float) -> torch.Tensor:
