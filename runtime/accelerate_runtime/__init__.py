@@ -27,6 +27,7 @@ _HOMES = {
     "DataLoaderConfiguration": "plugins",
     "DistributedDataParallelKwargs": "plugins",
     "DistributedType": "topology",
+    "FullyShardedDataParallelPlugin": "plugins.fsdp",
     "GradScalerKwargs": "plugins",
     "GradientAccumulationPlugin": "plugins",
     "InitProcessGroupKwargs": "plugins",
@@ -34,11 +35,14 @@ _HOMES = {
     "PartialState": "state",
     "ProfileKwargs": "plugins.profile",
     "ProjectConfiguration": "plugins",
+    "Strategy": "strategies",
+    "StrategySetup": "strategies",
     "debug_launcher": "launch.functions",
     "find_executable_batch_size": "memory",
     "is_rich_available": "availability",
     "load_checkpoint_in_model": "checkpointing.shards",
     "notebook_launcher": "launch.functions",
+    "register_strategy": "strategies",
     "skip_first_batches": "data",
     "synchronize_rng_states": "random",
 }
@@ -75,6 +79,9 @@ if TYPE_CHECKING:
         InitProcessGroupKwargs as InitProcessGroupKwargs,
         ProjectConfiguration as ProjectConfiguration,
     )
+    from .plugins.fsdp import (
+        FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin,
+    )
     from .plugins.parallelism import (
         ParallelismConfig as ParallelismConfig,
     )
@@ -86,6 +93,11 @@ if TYPE_CHECKING:
     )
     from .state import (
         PartialState as PartialState,
+    )
+    from .strategies import (
+        Strategy as Strategy,
+        StrategySetup as StrategySetup,
+        register_strategy as register_strategy,
     )
     from .topology import (
         DistributedType as DistributedType,

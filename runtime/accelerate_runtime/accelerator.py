@@ -37,7 +37,7 @@ from .precision import Precision
 from .preparation import LOADER, MODEL, OPTIMIZER, ORDER, SCHEDULER, Prepared, kind_of
 from .scheduler import AcceleratedScheduler
 from .state import AcceleratorState
-from .strategies import Setup
+from .strategies import StrategySetup
 
 if TYPE_CHECKING:
     from .data import DataLoaderShard
@@ -113,6 +113,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             }
         )
         arguments.refuse_unsupported_environment()
+        plugins = arguments.read_plugins({"fsdp_plugin": fsdp_plugin})
         mode = arguments.read_mixed_precision(mixed_precision)
         handlers = arguments.read_handlers(kwargs_handlers)
         dynamo = arguments.read_dynamo(dynamo_backend, dynamo_plugin)
@@ -136,8 +137,8 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             arguments.read_fp8_recipe(mode, handlers),
         )
         mesh = build_mesh(parallelism, self._place)
-        name, plugin = strategies.choose(strategy, {"fsdp": fsdp_plugin}, parallelism, self.num_processes)
-        self._strategy = strategies.find(name)(Setup(self._place, handlers, mode, plugin, parallelism, mesh))
+        name, plugin = strategies.choose(strategy, plugins, parallelism, self.num_processes)
+        self._strategy = strategies.find(name)(StrategySetup(self._place, handlers, mode, plugin, parallelism, mesh))
         self._prepared = Prepared()
         self._saver = None
         self._registered: list[Any] = []

@@ -48,6 +48,21 @@ def refuse_unsupported(given: dict[str, Any]) -> None:
             )
 
 
+_PLUGINS = {"fsdp_plugin": "FullyShardedDataParallelPlugin"}  # by name: few scripts use them
+
+
+def read_plugins(given: dict[str, Any]) -> dict[str, Any]:
+    """The plugins of engines, by the engine's name.
+
+    Raises:
+        TypeError: one is of another class.
+    """
+    for name, plugin in given.items():
+        if plugin is not None and all(kind.__name__ != _PLUGINS[name] for kind in type(plugin).__mro__):
+            raise TypeError(f"{name}={_short(plugin)}: pass a {_PLUGINS[name]}")
+    return {name.removesuffix("_plugin"): plugin for name, plugin in given.items()}
+
+
 def refuse_unsupported_environment() -> None:
     """Raise NotImplementedError where the launcher asked for an engine that this version does not have."""
     for name in ("DEEPSPEED", "MEGATRON_LM"):

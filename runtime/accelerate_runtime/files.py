@@ -12,6 +12,7 @@ import torch
 from . import topology
 from .checkpointing.plain import load_plain
 from .checkpointing.tensors import save_weights, without_duplicates
+from .structures import map_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,11 @@ def save(
         save_on_each_node: on the first process of each machine instead.
         safe_serialization: as safetensors, which takes a flat dict of tensors; else by `torch.save`. Of tied tensors
             one is written, and the file's metadata name the others.
+
+    Raises:
+        ValueError: it holds shards, which a file of one process cannot have; on every process.
     """
+    map_tensors(_refuse_shard, obj, strict=False)
     place = topology.current()
     if not (place.is_local_main_process if save_on_each_node else place.is_main_process):
         return
@@ -35,6 +40,15 @@ def save(
             names = ", ".join(f"{name} (the same as {kept})" for name, kept in further.items())
             logger.warning("Removed shared tensor names from %s: %s", f, names)
     save_weights(obj, Path(f), safe_serialization)
+
+
+def _refuse_shard(tensor: torch.Tensor) -> torch.Tensor:
+    if hasattr(tensor, "to_local"):
+        raise ValueError(
+            "save() was given tensors of which each process has a part (shards): pass "
+            "accelerator.get_state_dict(model), called on every process, instead of model.state_dict()."
+        )
+    return tensor
 
 
 def load(f: str | os.PathLike[str], map_location: Any = None, **kwargs: Any) -> Any:

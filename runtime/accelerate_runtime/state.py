@@ -259,7 +259,8 @@ class AcceleratorState(PartialState):
     deepspeed_plugin: None
     fsdp_plugin: FullyShardedDataParallelPlugin | None
     megatron_lm_plugin: None
-    _strategy: Strategy
+    strategy: Strategy
+    """What spreads training; ours, Accelerate does not have it."""
 
     def __init__(self, mixed_precision: str | None = None, cpu: bool = False) -> None:
         latest = AcceleratorState._shared_state
@@ -281,14 +282,14 @@ class AcceleratorState(PartialState):
         state = cls.__new__(cls)
         AcceleratorState._shared_state = state.__dict__
         state.__dict__.update(
-            _place=place, _strategy=strategy, deepspeed_plugin=None, megatron_lm_plugin=None, **attributes
+            _place=place, strategy=strategy, deepspeed_plugin=None, megatron_lm_plugin=None, **attributes
         )
         return state
 
     @property
     def distributed_type(self) -> topology.DistributedType:
         """How training is spread: by which engine, or over which devices."""
-        return self._strategy.distributed_type or self._place.distributed_type
+        return self.strategy.distributed_type or self._place.distributed_type
 
     @property
     def is_fsdp2(self) -> bool:

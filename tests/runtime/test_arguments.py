@@ -35,7 +35,7 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["fsdp_plugin", "deepspeed_plugin", "deepspeed_plugins", "megatron_lm_plugin", "torch_tp_plugin",
+    ["deepspeed_plugin", "deepspeed_plugins", "megatron_lm_plugin", "torch_tp_plugin",
      ],
 )  # fmt: skip
 def test_what_is_not_there_yet_is_refused_by_name(name: str) -> None:
@@ -58,8 +58,8 @@ def test_methods_that_are_not_there_yet_say_so() -> None:
 
 
 def test_an_engine_asked_for_by_the_launcher_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(NotImplementedError, match="ACCELERATE_USE_FSDP"):
+    monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
+    with pytest.raises(NotImplementedError, match="ACCELERATE_USE_MEGATRON_LM"):
         Accelerator()
 
 

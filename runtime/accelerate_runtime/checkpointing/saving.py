@@ -80,9 +80,12 @@ class Saver:
                 hook(contents.models, weights, str(stage.path))
             position.save_gradients(contents, stage.path)
             mine = random_states.collect(place), position.collect(contents)
-            items = _in_common(contents, weights, safe)
             if sharded:
-                shards = _shards(contents)
+                shards, optimizers = _shards(contents), []
+            else:
+                optimizers = [optimizer.state_dict() for optimizer in contents.optimizers]
+            if writes:
+                items = _in_common(contents, weights, optimizers, safe)
         except Exception as failure:
             error = failure
         _agree(error, place, doing, stage if writes else None)
@@ -90,7 +93,8 @@ class Saver:
         work: _Work | None = None
         if writes or shards is not None:
             try:
-                items = [*items, *_of_ranks(ranks, contents.gradient_state.step)] if writes else []
+                if writes:
+                    items += _of_ranks(ranks, contents.gradient_state.step)
                 work = _Work(stage, items, _manifest(contents) if writes else None, afterwards, shards)
                 if background:
                     work = work.copied(self._group_of_its_own() if shards is not None else None)
@@ -219,14 +223,15 @@ def _shards(contents: Contents) -> Shards:
     return Shards.of(contents)
 
 
-def _in_common(contents: Contents, weights: list[dict[str, Any]], safe: bool) -> list[Item]:
+def _in_common(
+    contents: Contents, weights: list[dict[str, Any]], optimizers: list[dict[str, Any]], safe: bool
+) -> list[Item]:
     """What is the same on all processes."""
     items: list[Item] = []
     for index, state in enumerate(weights):
         items.append((layout.model(index, safe), state, safe))
-    if not contents.strategy.sharded_states:
-        for index, optimizer in enumerate(contents.optimizers):
-            items.append((layout.optimizer(index), optimizer.state_dict(), False))
+    for index, state in enumerate(optimizers):
+        items.append((layout.optimizer(index), state, False))
     for index, scheduler in enumerate(contents.schedulers):
         items.append((layout.scheduler(index), scheduler.state_dict(), False))
     if contents.scaler is not None:

@@ -12,6 +12,7 @@ from .. import items, waiting
 from ..accumulation import MicroBatch
 from ..plugins import AutocastKwargs
 from ..precision.scaling import parameters_of
+from ..state import AcceleratorState
 from .settings import Settings
 
 
@@ -76,9 +77,10 @@ class Training(Settings):
         """A context in which backward leaves the model's gradients in this process."""
         return self._strategy.no_sync(model)
 
-    def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+    @staticmethod
+    def trigger_sync_in_backward(model: nn.Module) -> AbstractContextManager[None]:
         """A context in which `backward` exchanges the model's gradients, though its forward ran under `no_sync`."""
-        return self._strategy.sync_in_backward(model)
+        return AcceleratorState().strategy.sync_in_backward(model)
 
     def join_uneven_inputs(
         self, joinables: list[Any], even_batches: bool | None = None

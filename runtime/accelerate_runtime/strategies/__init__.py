@@ -12,12 +12,12 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from ..environment import parse_flag_from_env
-from .base import Setup, Strategy
+from .base import Strategy, StrategySetup
 
 if TYPE_CHECKING:
     from ..plugins.parallelism import ParallelismConfig
 
-__all__ = ["Setup", "Strategy", "choose", "find", "register_strategy"]
+__all__ = ["Strategy", "StrategySetup", "choose", "find", "register_strategy"]
 
 _OURS = {
     "single": ".single:SingleProcess",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Setup:
+class StrategySetup:
     """What an Accelerator makes its strategy of.
 
     Attributes:
@@ -55,7 +55,7 @@ class Strategy(ABC):
     run_backward: Callable[..., None] | None = None
     """`run_backward(loss, *args, **kwargs)` where the engine computes gradients itself; None is `loss.backward`."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: StrategySetup) -> None:
         self.setup = setup
         self.place = setup.place
 

@@ -6,9 +6,11 @@ Source: the design of https://docs.pytorch.org/docs/stable/distributed.fsdp.full
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import logging
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -21,7 +23,9 @@ from torch.distributed.fsdp import (
     MixedPrecisionPolicy,
     OffloadPolicy,
     fully_shard,
+    register_fsdp_forward_method,
 )
+from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 from torch.distributed.tensor import DTensor
 
 from ..environment import get_int_from_env
@@ -29,7 +33,7 @@ from ..plugins.fsdp import FullyShardedDataParallelPlugin
 from ..precision.scaling import parameters_of
 from ..topology import DistributedType
 from . import dtensors
-from .base import Setup, Strategy
+from .base import Strategy, StrategySetup
 from .recomputing import recompute
 from .sharding import Sharded, bring
 from .wrapping import ignored_parameters, parts_to_wrap
@@ -44,12 +48,9 @@ class FullyShardedDataParallel(Strategy):
 
     distributed_type = DistributedType.FSDP
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: StrategySetup) -> None:
         super().__init__(setup)
-        plugin = setup.plugin if setup.plugin is not None else FullyShardedDataParallelPlugin()
-        if not isinstance(plugin, FullyShardedDataParallelPlugin):
-            raise TypeError(f"fsdp_plugin={plugin!r}: pass a FullyShardedDataParallelPlugin")
-        self.plugin = plugin
+        self.plugin: FullyShardedDataParallelPlugin = setup.plugin or FullyShardedDataParallelPlugin()
         self.mesh = self._build_mesh()
         self._sharded = Sharded()
         self._adopted: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -92,6 +93,7 @@ class FullyShardedDataParallel(Strategy):
             fully_shard(part, mp_policy=policy if part is model else inner, **arguments)
         self._sharded.note(before, dict(model.named_parameters(remove_duplicate=False)))
         dtensors.takes_whole_weights(model)
+        _gather_in_methods(model)
         return model
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
@@ -136,7 +138,7 @@ class FullyShardedDataParallel(Strategy):
     def withheld(self, model: nn.Module) -> bool:
         """Whether a window is open whose gradients are not sharded yet."""
         return any(
-            parameter.unsharded_accumulated_grad is not None
+            parameter.unsharded_accumulated_grad is not None or _unsharded_gradient(parameter) is not None
             for part in model.modules()
             if isinstance(part, FSDPModule) and (group := part._get_fsdp_state()._fsdp_param_group) is not None
             for parameter in group.fsdp_params
@@ -205,6 +207,35 @@ class FullyShardedDataParallel(Strategy):
         if not self.plugin.cpu_offload:
             return OffloadPolicy()
         return CPUOffloadPolicy(pin_memory=self.place.device.type != "cpu")
+
+
+def _unsharded_gradient(parameter: Any) -> torch.Tensor | None:
+    unsharded = getattr(parameter, "_unsharded_param", None)  # there after the first forward
+    return unsharded.grad if unsharded is not None else None
+
+
+def _gather_in_methods(model: nn.Module) -> None:
+    """Have the public methods that a script's class adds gather the parameters, as forward does, where called alone."""
+    for kind in type(model).__mro__:
+        if kind is nn.Module or kind.__module__.startswith("torch."):
+            continue
+        for name, method in vars(kind).items():
+            if not name.startswith("_") and inspect.isfunction(method) and not hasattr(nn.Module, name):
+                setattr(model, name, _gathering(model, name))
+
+
+def _gathering(model: nn.Module, name: str) -> Callable[..., Any]:
+    plain = getattr(model, name)
+    register_fsdp_forward_method(model, name)
+    gathers = getattr(model, name)
+    state = model._get_fsdp_state()  # type: ignore[operator]
+
+    @functools.wraps(plain)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        inside = state._training_state == TrainingState.FORWARD  # forward calls it, which has gathered
+        return (plain if inside else gathers)(*args, **kwargs)
+
+    return run
 
 
 def _dtype(value: Any) -> Any:

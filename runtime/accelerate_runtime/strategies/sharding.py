@@ -11,6 +11,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from ..collectives import broadcast_object_list
+
 Init = Callable[[nn.Module], None]
 
 
@@ -77,16 +79,17 @@ def bring(part: nn.Module, device: torch.device, init: Init | None, given: dict[
         init: makes the numbers of a module; by default its `reset_parameters`.
         given: what tensors of the meta device have become, so that tied ones stay tied.
     """
-    if dist.get_rank() == 0:
-        for module in part.modules():
-            own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-            bare = any(tensor.is_meta and id(tensor) not in given for tensor in own)
-            _give_memory(module, device, given)
-            if bare:
-                _make_numbers(module, init)
-    else:
-        for module in part.modules():
-            _give_memory(module, device, given)
+    is_main = dist.get_rank() == 0
+    trouble: str | None = None
+    for module in part.modules():
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        bare = any(tensor.is_meta and id(tensor) not in given for tensor in own)
+        _give_memory(module, device, given)
+        if bare and is_main and trouble is None:
+            trouble = _make_numbers(module, init)
+    (trouble,) = broadcast_object_list([trouble])
+    if trouble is not None:
+        raise ValueError(trouble)
     seen: set[int] = set()
     for tensor in [*part.parameters(), *part.buffers()]:
         if not isinstance(tensor, DTensor) and id(tensor) not in seen:
@@ -112,14 +115,16 @@ def _give_memory(module: nn.Module, device: torch.device, given: dict[int, torch
             shelf[name] = given[id(tensor)]  # type: ignore[assignment]
 
 
-def _make_numbers(module: nn.Module, init: Init | None) -> None:
+def _make_numbers(module: nn.Module, init: Init | None) -> str | None:
+    """Have the module make its numbers; returns what is wrong where it cannot."""
     if init is not None:
         init(module)
-        return
+        return None
     reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
     if reset is None:
-        raise ValueError(
+        return (
             f"the model is on the meta device, and {type(module).__name__} has no reset_parameters() to make its "
             "numbers: pass FullyShardedDataParallelPlugin(param_init_fn=...), or have the main process load them."
         )
     reset()
+    return None

@@ -18,6 +18,7 @@ _HOMES = {
     "DistributedType": "topology",
     "DynamoBackend": "plugins",
     "FP8BackendType": "plugins",
+    "FullyShardedDataParallelPlugin": "plugins.fsdp",
     "GradScalerKwargs": "plugins",
     "GradientAccumulationPlugin": "plugins",
     "InitProcessGroupKwargs": "plugins",
@@ -277,6 +278,9 @@ if TYPE_CHECKING:
         AORecipeKwargs as AORecipeKwargs,
         MSAMPRecipeKwargs as MSAMPRecipeKwargs,
         TERecipeKwargs as TERecipeKwargs,
+    )
+    from ..plugins.fsdp import (
+        FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin,
     )
     from ..plugins.parallelism import (
         DeepSpeedSequenceParallelConfig as DeepSpeedSequenceParallelConfig,
