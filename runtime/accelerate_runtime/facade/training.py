@@ -69,7 +69,7 @@ class Training(Settings):
         Args:
             models: those that take part; without any, all that were prepared.
         """
-        if not self.use_distributed:
+        if not self._strategy.exchanges:
             return MicroBatch(self.gradient_state)
         return MicroBatch(self.gradient_state, self._strategy.no_sync, models or self._prepared.models)
 

@@ -49,6 +49,9 @@ class Strategy(ABC):
     distributed_type: ClassVar[DistributedType | None] = None
     """What `accelerator.distributed_type` says; None is that of the processes (MULTI_GPU and its kind)."""
 
+    exchanges: ClassVar[bool] = True
+    """Whether there is anything for `no_sync` to leave out."""
+
     sharded_states: bool = False
     """Whether `save_state` writes models and optimizers in shards, each process its own."""
 

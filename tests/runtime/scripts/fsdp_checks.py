@@ -277,7 +277,7 @@ def check_states_in_shards_go_everywhere() -> None:
 
 
 def check_damaged_shards_are_named() -> None:
-    folder = FOLDER / "damaged"
+    folder = FOLDER / "damaged-shards"
     training = Training()
     training.epoch()
     training.accelerator.save_state(folder)
