@@ -114,6 +114,30 @@ def _update(
     typer.echo(f"The launch config in {path} is up to date")
 
 
+@app.command("merge-weights")
+def _merge_weights(
+    checkpoint_directory: Annotated[Path, typer.Argument(help="A state, or its folder pytorch_model_fsdp_0.")],
+    output_path: Annotated[Path, typer.Argument(help="The folder to write model.safetensors to.")],
+    unsafe_serialization: Annotated[
+        bool, typer.Option("--unsafe_serialization", "--unsafe-serialization", help="Write pytorch_model.bin instead.")
+    ] = False,
+    remove_checkpoint_dir: Annotated[
+        bool, typer.Option("--remove_checkpoint_dir", "--remove-checkpoint-dir", help="Then remove the shards.")
+    ] = False,
+) -> None:
+    """Write the weights of a state in shards (FSDP) as one file."""
+    if not torch_is_installed():
+        raise ConfigError(TORCH_MISSING)
+    from .checkpointing.layout import CheckpointError
+    from .checkpointing.merging import merge_fsdp_weights
+
+    try:
+        merge_fsdp_weights(checkpoint_directory, output_path, not unsafe_serialization, remove_checkpoint_dir)
+    except CheckpointError as error:
+        raise ConfigError(str(error)) from None
+    typer.echo(f"The weights are in {output_path}")
+
+
 @app.command("env")
 def _env(
     config_file: Annotated[Path | None, _config_file("The launch config to show, instead of the default one.")] = None,

@@ -101,3 +101,9 @@ def test_load_reads_what_save_wrote_and_runs_nothing(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="weights_only"):
         load(tmp_path / "y.pt")
     assert load(tmp_path / "y.pt", weights_only=False) == {"where": Path("/")}
+
+
+def test_files_may_be_read_by_whom_the_folder_says(tmp_path: Path) -> None:
+    Accelerator().save_model(nn.Linear(2, 2), tmp_path)
+    (tmp_path / "other").touch()
+    assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode

@@ -102,7 +102,7 @@ def load_model(model: nn.Module, path: Path, **arguments: Any) -> None:
     Raises:
         CheckpointError: the names or shapes are not the model's.
     """
-    reader, metadata = _open(path)
+    reader, metadata = open_shards(path)
     state = model.state_dict()
     saved = {key.removeprefix("model."): value for key, value in metadata.state_dict_metadata.items()}
     if arguments.get("strict", True) and saved.keys() != state.keys():
@@ -115,7 +115,7 @@ def load_model(model: nn.Module, path: Path, **arguments: Any) -> None:
                 f"{path} does not fit the model: {name} has shape {tuple(theirs.size)} there, {tuple(value.shape)} here"
             )
     flat = {f"model.{name}": value for name, value in state.items() if name in saved}
-    _read(reader, flat)
+    read_shards(reader, flat)
     if any(not isinstance(value, torch.Tensor) for value in flat.values()):  # the tensors were read in place
         model.load_state_dict({key.removeprefix("model."): value for key, value in flat.items()}, **arguments)
 
@@ -126,7 +126,7 @@ def load_optimizer(contents: Contents, optimizer: torch.optim.Optimizer, path: P
     Raises:
         CheckpointError: its parameters or groups are others.
     """
-    reader, metadata = _open(path)
+    reader, metadata = open_shards(path)
     names = _names(contents)
     order = [names[id(parameter)] for parameter in parameters_of(optimizer)]
     owners = dict(zip(order, parameters_of(optimizer), strict=True))
@@ -136,7 +136,7 @@ def load_optimizer(contents: Contents, optimizer: torch.optim.Optimizer, path: P
             raise CheckpointError(f"{path} has a state of the parameter {name!r}, which is not trained here.")
         entry = metadata.state_dict_metadata[key]
         flat[key] = _destination(owners[name], entry) if section == "state" else None
-    _read(reader, flat)
+    read_shards(reader, flat)
     state: dict[str, dict[str, Any]] = {}
     groups: dict[int, dict[str, Any]] = {}
     for key, (_, section, name, *kind) in metadata.planner_data.items():
@@ -202,14 +202,19 @@ def _destination(owner: torch.Tensor, entry: Any) -> Any:
 # Reading without running anything
 
 
-def _open(path: Path) -> tuple[FileSystemReader, Metadata]:
+def open_shards(path: Path) -> tuple[FileSystemReader, Metadata]:
+    """What reads the folder `path`, and what is in it.
+
+    Raises:
+        CheckpointError: it holds no shards.
+    """
     if not (path / ".metadata").is_file():
         raise CheckpointError(f"{path / '.metadata'} is missing: the checkpoint is not whole.")
     reader = _Reader(path)
     return reader, reader.read_metadata()
 
 
-def _read(reader: FileSystemReader, flat: dict[str, Any]) -> None:
+def read_shards(reader: FileSystemReader, flat: dict[str, Any]) -> None:
     """Fill the tensors of `flat` in place, and replace what is no tensor."""
     planner = _Planner(flatten_state_dict=False, flatten_sharded_tensors=False)
     try:

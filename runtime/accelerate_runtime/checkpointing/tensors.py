@@ -57,7 +57,10 @@ def save_safetensors(state: dict[str, Any], path: Path) -> None:
                 "safe_serialization=False."
             )
     kept, further = without_duplicates(state)
+    path.touch()
+    mode = path.stat().st_mode
     save_file(_apart(kept), path, metadata={"format": "pt", **further})
+    path.chmod(mode)  # safetensors leaves a file that nobody else may read
 
 
 def _apart(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -121,6 +121,7 @@ _HOMES = {
     "listify": "structures",
     "load": "files",
     "load_checkpoint_in_model": "checkpointing.shards",
+    "merge_fsdp_weights": "checkpointing.merging",
     "override_numa_affinity": "affinity",
     "pad_across_processes": "collectives",
     "parse_choice_from_env": "environment",
@@ -211,6 +212,9 @@ if TYPE_CHECKING:
         is_weights_only_available as is_weights_only_available,
         is_xccl_available as is_xccl_available,
         is_xpu_available as is_xpu_available,
+    )
+    from ..checkpointing.merging import (
+        merge_fsdp_weights as merge_fsdp_weights,
     )
     from ..checkpointing.shards import (
         load_checkpoint_in_model as load_checkpoint_in_model,

@@ -13,9 +13,14 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from accelerate_runtime import Accelerator, DistributedType, ParallelismConfig
+from accelerate_runtime import Accelerator, DistributedType, ParallelismConfig, load_checkpoint_in_model
 from accelerate_runtime.checkpointing.layout import CheckpointError
-from accelerate_runtime.utils import FullyShardedDataParallelPlugin, GradientAccumulationPlugin, GradScalerKwargs
+from accelerate_runtime.utils import (
+    FullyShardedDataParallelPlugin,
+    GradientAccumulationPlugin,
+    GradScalerKwargs,
+    merge_fsdp_weights,
+)
 
 warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")
 
@@ -251,6 +256,14 @@ def check_states_in_shards_go_everywhere() -> None:
         assert all(torch.equal(weight, weights[key]) for key, weight in other.weights().items())
     training.accelerator.load_state(folder / "now")  # into the same objects
     assert training.epoch() == rest
+
+    if me == 0:
+        merge_fsdp_weights(folder / "end", folder / "merged")
+        plain = reader(1)
+        load_checkpoint_in_model(plain, folder / "merged", strict=True)
+        assert all(torch.equal(weight, plain.state_dict()[key]) for key, weight in weights.items())
+        with pytest.raises(CheckpointError, match="holds no model"):
+            merge_fsdp_weights(folder / "end" / "optimizer_0", folder / "merged")
 
     whole = Training(state_dict_type="FULL_STATE_DICT", auto_wrap_policy="no_wrap")
     whole.accelerator.load_state(folder / "now")
