@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import topology
 from ..plugins import DistributedDataParallelKwargs
+from .alike import check_alike
 from .base import Strategy
 from .prepared_model import PreparedModel
 
@@ -24,6 +25,7 @@ class DataParallel(Strategy):
     def wrap(self, model: nn.Module, evaluation: bool) -> nn.Module:
         if evaluation or not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # there is nothing to average
+        check_alike("ddp", self.setup, model)
         handler = self.setup.handlers.get(DistributedDataParallelKwargs)
         kwargs = handler.to_kwargs() if handler is not None else {}
         if self.place.device.type != "cpu":

@@ -73,6 +73,7 @@ class FullyShardedDataParallel(Strategy):
             raise ValueError(
                 "prepare() was given a model that is sharded already (fully_shard): pass it as it was made"
             )
+        check_alike("fsdp", self.setup, model)
         _upcast(model, self.setup.mixed_precision)
         device, plugin = self.place.device, self.plugin
         parts = parts_to_wrap(model, plugin)

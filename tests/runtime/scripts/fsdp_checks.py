@@ -383,3 +383,17 @@ class WithMethod(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.features(x))
+
+
+def check_what_differs_between_processes_is_named() -> None:
+    for options, told in (
+        ({"reshard_after_forward": me == 0}, "reshard_after_forward is True on process 0, False on process 1"),
+        ({"mixed_precision": ["no", "bf16"][me]}, "mixed_precision is no on process 0, bf16 on process 1"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            Training(**options)
+    plugin = FullyShardedDataParallelPlugin() if me == 0 else None
+    with pytest.raises(ValueError, match="the strategy is fsdp on process 0, ddp on process 1"):
+        Accelerator(fsdp_plugin=plugin).prepare(reader())
+    with pytest.raises(ValueError, match=r"weight is \(3, 2\) on process 0, \(4, 2\) on process 1"):
+        Accelerator().prepare(nn.Linear(2, 3 + me))

@@ -1,0 +1,103 @@
+"""Runs the training of training.py under every engine, and prints how far each is from one process.
+
+python tests/e2e/engines/table.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+TRAINING = Path(__file__).with_name("training.py")
+STRATEGIES = {2: ["ddp", "fsdp", "fsdp-grad-op", "fsdp-full-state", "fsdp-offload"], 4: ["fsdp", "fsdp-hybrid"]}
+"""Which engines are tried on how many processes."""
+
+ALONE = [
+    f"{model}/single/{mode}/{steps}" for model, mode, steps in product(("transformer", "cnn"), ("no", "bf16"), "14")
+]
+SPREAD = {
+    count: [f"transformer/{engine}/{mode}/{steps}" for engine, mode, steps in product(engines, MODES, STEPS)]
+    for count, engines in STRATEGIES.items()
+}
+SPREAD[2] += [f"cnn/{engine}/no/{steps}" for engine, steps in product(("ddp", "fsdp"), STEPS)]
+GOES_ON = {  # cells that go on from the state of another engine, or of another number of processes
+    1: [f"transformer/single/no/1+transformer/{engine}/no/1" for engine in STRATEGIES[2]],
+    2: [f"transformer/{engine}/no/4+transformer/single/no/4" for engine in STRATEGIES[2]],
+    4: ["transformer/fsdp-hybrid/no/1+transformer/fsdp/no/1"],
+}
+
+
+@dataclass
+class Result:
+    """What one cell did on some number of processes, beside the same training on one process."""
+
+    cell: str
+    processes: int
+    error: str | None
+    losses: float
+    """The largest relative difference of a loss; of a gradient norm; and whether evaluation counted the same."""
+    norms: float
+    evaluation: bool
+
+
+def launch(folder: Path, cells: Iterable[str], processes: int) -> None:
+    """Run cells one after the other, in one launch."""
+    how = [] if processes == 1 else ["-m", "accelerate_runtime", "launch", "--cpu", "--num_processes", str(processes)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": "1"}
+    command = [sys.executable, *how, str(TRAINING), str(folder), *cells]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(cells)} on {processes} processes ended with {done.returncode}:\n{done.stderr}")
+
+
+def result(folder: Path, cell: str, processes: int) -> Result:
+    """What a cell that was launched did."""
+    found = _read(folder, cell, processes)
+    if "error" in found:
+        return Result(cell, processes, found["error"], 0, 0, False)
+    model, _, mode, steps = cell.partition("+")[0].split("/")
+    alone = _read(folder, f"{model}/single/{mode}/{steps}", 1)
+    return Result(
+        cell,
+        processes,
+        None,
+        _apart(found["losses"], alone["losses"]),
+        _apart(found["norms"], alone["norms"]),
+        found["right"] == alone["right"][-len(found["right"]) :],
+    )
+
+
+def _read(folder: Path, cell: str, processes: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / f"{cell.replace('/', '-')}.{processes}.json").read_text())
+    return found
+
+
+def _apart(mine: list[float], alone: list[float]) -> float:
+    return max(abs(a - b) / abs(b) for a, b in zip(mine, alone[-len(mine) :], strict=True))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        launch(folder, ALONE, 1)
+        rows = [("cell", "processes", "losses", "norms", "evaluation")]
+        for cells in (SPREAD, GOES_ON):
+            for processes in sorted(cells):
+                launch(folder, cells[processes], processes)
+                for cell in cells[processes]:
+                    one = result(folder, cell, processes)
+                    told = ("as on one" if one.evaluation else "other") if one.error is None else one.error[-80:]
+                    rows.append((cell, str(processes), f"{one.losses:.0e}", f"{one.norms:.0e}", told))
+                    print(" ".join(f"{text:{width}}" for text, width in zip(rows[-1], (70, 3, 8, 8, 0), strict=True)))
+
+
+if __name__ == "__main__":
+    main()
