@@ -33,6 +33,7 @@ from ..plugins.fsdp import FullyShardedDataParallelPlugin
 from ..precision.scaling import parameters_of
 from ..topology import DistributedType
 from . import dtensors
+from .alike import check_alike
 from .base import Strategy, StrategySetup
 from .recomputing import recompute
 from .sharding import Sharded, bring

@@ -20,9 +20,8 @@ TRAINING = Path(__file__).with_name("training.py")
 STRATEGIES = {2: ["ddp", "fsdp", "fsdp-grad-op", "fsdp-full-state", "fsdp-offload"], 4: ["fsdp", "fsdp-hybrid"]}
 """Which engines are tried on how many processes."""
 
-ALONE = [
-    f"{model}/single/{mode}/{steps}" for model, mode, steps in product(("transformer", "cnn"), ("no", "bf16"), "14")
-]
+MODELS, MODES, STEPS = ("transformer", "cnn"), ("no", "bf16"), ("1", "4")
+ALONE = [f"{model}/single/{mode}/{steps}" for model, mode, steps in product(MODELS, MODES, STEPS)]
 SPREAD = {
     count: [f"transformer/{engine}/{mode}/{steps}" for engine, mode, steps in product(engines, MODES, STEPS)]
     for count, engines in STRATEGIES.items()
