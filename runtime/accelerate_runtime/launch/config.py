@@ -12,7 +12,7 @@ DISTRIBUTED_TYPES = (
     "NO", "MULTI_CPU", "MULTI_GPU", "MULTI_XPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU",
     "MULTI_NEURON", "FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TPU",
 )  # fmt: skip
-ENGINES = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TPU")
+NOT_SUPPORTED = ("DEEPSPEED", "MEGATRON_LM", "XLA", "TPU")
 """Distributed types that this version does not start."""
 RENDEZVOUS = ("static", "c10d")
 
@@ -71,6 +71,8 @@ class LaunchConfig:
     role: str | None = None
     tee: str | None = None
     log_dir: str | None = None
+    engines: dict[str, dict[str, str]] | None = None
+    """For each engine that is spoken of (see `engines`), its options."""
 
     def check(self, source: str) -> None:
         """Raise ConfigError, naming `source`, for a value that is not allowed."""
@@ -119,9 +121,13 @@ _FLAGS = {"use_cpu": "--cpu", "distributed_type": "--multi_gpu"}
 
 
 def merge(flags: LaunchConfig, file: LaunchConfig | None = None, path: str = "") -> Settings:
-    """The flags' values, and the file's where the flags say nothing."""
+    """The flags' values, and the file's where the flags say nothing (its engines only where it may choose one)."""
     merged, origins = LaunchConfig(), {}
-    for name in (field.name for field in fields(LaunchConfig)):
+    overruled = file is None or flags.distributed_type not in (None, file.distributed_type)
+    of_file = {} if overruled or file is None else file.engines or {}
+    of_flags = flags.engines or {}
+    merged.engines = {name: of_file.get(name, {}) | of_flags.get(name, {}) for name in {**of_file, **of_flags}} or None
+    for name in (field.name for field in fields(LaunchConfig) if field.name != "engines"):
         given: Any = getattr(flags, name)
         origin = f"flag {_FLAGS.get(name, f'--{name}')}"
         if given is None and file is not None:

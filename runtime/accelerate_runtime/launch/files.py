@@ -7,14 +7,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from .config import ENGINES, ConfigError, LaunchConfig
+from .config import NOT_SUPPORTED, ConfigError, LaunchConfig
+from .engines import ENGINES
 
 # Only TPUs, or nothing at all, would look at these.
 _WITHOUT_EFFECT = frozenset(
     ["command_file", "commands", "downcast_bf16", "main_training_function", "same_network", "tpu_env", "tpu_name",
      "tpu_use_cluster", "tpu_use_sudo", "tpu_vm", "tpu_zone"]
 )  # fmt: skip
-_OF_ENGINES = ("fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config")
+_OF_ENGINES = ("deepspeed_config", "megatron_lm_config")
+_SECTIONS = {engine.section: engine for engine in ENGINES.values()}
 _NOT_SUPPORTED = ("fp8_config", "mpirun_config")
 _DYNAMO = "dynamo_config"
 _OLD = ("fp16", "dynamo_backend")
@@ -25,9 +27,11 @@ _FLAGS_ONLY = frozenset(
 FILE_KEYS = tuple(
     field.name
     for field in fields(LaunchConfig)
-    if field.name not in _FLAGS_ONLY and not field.name.startswith("dynamo_")
+    if field.name not in _FLAGS_ONLY and field.name != "engines" and not field.name.startswith("dynamo_")
 )
-_KNOWN = frozenset([*FILE_KEYS, *_WITHOUT_EFFECT, *_OF_ENGINES, *_NOT_SUPPORTED, *_OLD, _DYNAMO, "compute_environment"])
+_KNOWN = frozenset(
+    [*FILE_KEYS, *_WITHOUT_EFFECT, *_OF_ENGINES, *_SECTIONS, *_NOT_SUPPORTED, *_OLD, _DYNAMO, "compute_environment"]
+)
 
 
 def default_path() -> Path:
@@ -52,7 +56,7 @@ def read_config(path: Path) -> LaunchConfig:
     """
     raw, source = _read_known(path), f"config file {path}"
     # The section of an engine that the file asks for is not complained of: the engine will be, unless a flag overrules.
-    refused = _NOT_SUPPORTED if raw.get("distributed_type") in ENGINES else (*_NOT_SUPPORTED, *_OF_ENGINES)
+    refused = _NOT_SUPPORTED if raw.get("distributed_type") in NOT_SUPPORTED else (*_NOT_SUPPORTED, *_OF_ENGINES)
     for key in refused:
         if raw.get(key):
             raise ConfigError(f"{source}: {key}: {raw[key]!r} is not supported in this version; leave it out")
@@ -101,7 +105,12 @@ def _values(raw: dict[str, Any], source: str) -> dict[str, Any]:
     for key in ("gpu_ids", "main_process_ip"):
         if values.get(key) is not None:
             values[key] = str(values[key])
-    return values | _dynamo(raw, source)
+    engines = {
+        engine.name: engine.read_section(raw[section], source)
+        for section, engine in _SECTIONS.items()
+        if raw.get(section)
+    }
+    return values | _dynamo(raw, source) | ({"engines": engines} if engines else {})
 
 
 def _dynamo(raw: dict[str, Any], source: str) -> dict[str, Any]:
@@ -140,7 +149,10 @@ _BASIS: dict[str, Any] = {
 
 def write_config(path: Path, config: LaunchConfig) -> None:
     """Write a config, whole or not at all, with every key that Accelerate writes too; JSON where the name says so."""
-    said = {name: value for name, value in vars(config).items() if value is not None}
+    said = {name: value for name, value in vars(config).items() if value is not None and name != "engines"}
+    for name, options in (config.engines or {}).items():
+        engine = ENGINES[name]
+        said[engine.section] = {engine.flag(option): value for option, value in options.items()}
     dynamo = {name: said.pop(name) for name in list(said) if name.startswith("dynamo_")}
     if dynamo.get("dynamo_backend", "no") != "no":
         said[_DYNAMO] = dynamo | {"dynamo_backend": dynamo["dynamo_backend"].upper()}

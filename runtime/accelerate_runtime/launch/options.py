@@ -8,16 +8,15 @@ from typing import Any, NoReturn
 
 from ..vocabulary import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS
 from .config import RENDEZVOUS, ConfigError, LaunchConfig
+from .engines import ENGINES
 
 _ENGINES = {
-    "fsdp": "FSDP",
     "deepspeed": "DeepSpeed",
     "zero_stage": "DeepSpeed",
     "zero3": "DeepSpeed",
     "offload": "DeepSpeed",
     "gradient_clipping": "DeepSpeed",
     "megatron_lm": "Megatron-LM",
-    "parallelism_config": "a parallelism config",
     "fp8": "a recipe for fp8 on the command line",
     "tpu": "a TPU",
     "no_tpu": "a TPU",
@@ -58,12 +57,15 @@ def parse(words: list[str]) -> Request:
         raise ConfigError("--cpu and --multi_gpu cannot go together")
     if parsed.cpu and parsed.gpu_ids not in (None, "all"):
         raise ConfigError("--cpu and --gpu_ids cannot go together")
+    if parsed.use_fsdp and parsed.multi_gpu:
+        raise ConfigError("--use_fsdp and --multi_gpu cannot go together")
     if parsed.module and parsed.no_python:
         raise ConfigError("--module and --no_python cannot go together")
     names = set(vars(LaunchConfig()))
     flags = LaunchConfig(
         **{name: value for name, value in vars(parsed).items() if name in names},
-        distributed_type="MULTI_GPU" if parsed.multi_gpu else None,
+        engines=_engines(parsed),
+        distributed_type="FSDP" if parsed.use_fsdp else "MULTI_GPU" if parsed.multi_gpu else None,
         use_cpu=True if parsed.cpu else False if parsed.multi_gpu else None,
     )
     flags.check("command line")
@@ -77,6 +79,17 @@ def parse(words: list[str]) -> Request:
         parsed.quiet,
         parsed.dry_run,
     )
+
+
+def _engines(parsed: argparse.Namespace) -> dict[str, dict[str, str]] | None:
+    """The engines of which a flag speaks, with their options."""
+    found = {}
+    for name, engine in ENGINES.items():
+        given = {option: getattr(parsed, engine.flag(option)) for option in engine.options}
+        options = {option: value for option, value in given.items() if value is not None}
+        if options or getattr(parsed, f"use_{name}"):
+            found[name] = options
+    return found or None
 
 
 def _refuse(word: str) -> NoReturn:
@@ -134,6 +147,11 @@ def _parser() -> argparse.ArgumentParser:
     _switch(general, "dry_run", "show what would be started, and where each value comes from; start nothing")
     _add_resources(parser.add_argument_group("what to train on"))
     _add_dynamo(parser.add_argument_group("torch.compile"))
+    for engine in ENGINES.values():
+        group = parser.add_argument_group(f"with --use_{engine.name}")
+        _switch(group, f"use_{engine.name}", f"use {engine.name}; the options below are of it")
+        for option, (_, help) in engine.options.items():
+            _add(group, engine.flag(option), help, metavar="VALUE")
     _add_machines(parser.add_argument_group("several machines"))
     _add_watching(parser.add_argument_group("watching the processes"))
     return parser

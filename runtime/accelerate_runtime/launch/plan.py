@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .config import ENGINES, ConfigError, LaunchConfig, Settings, split_gpus
+from .config import NOT_SUPPORTED, ConfigError, LaunchConfig, Settings, split_gpus
+from .engines import ENGINES, asked_for
 
 WAIT_FOR_MACHINES = 900.0
 """Seconds that machines wait for one another, unless --rdzv_conf timeout=… says otherwise."""
@@ -120,21 +121,23 @@ def describe(settings: Settings, plan: LaunchPlan) -> list[tuple[str, str, str]]
         "max_restarts": "0" if plan.watched else None,
     }
     lines = []
-    for name in (one.name for one in fields(LaunchConfig)):
+    for name in (one.name for one in fields(LaunchConfig) if one.name != "engines"):
         said = getattr(settings.config, name)
         if said is not None:
             lines.append((name, str(said), settings.origins[name]))
         elif defaults.get(name) is not None:
             lines.append((name, str(defaults[name]), "default"))
+    for engine, options in (settings.config.engines or {}).items():
+        lines += [(ENGINES[engine].flag(option), value, "config") for option, value in options.items()]
     return lines
 
 
 def _refuse_engines(settings: Settings) -> None:
     kind = settings.config.distributed_type
-    if kind in ENGINES:
+    if kind in NOT_SUPPORTED:
         raise ConfigError(
-            f"{settings.origins['distributed_type']}: {kind} is not supported in this version, which trains on one "
-            "process or with DistributedDataParallel: use MULTI_GPU, MULTI_CPU or NO, or pass --multi_gpu"
+            f"{settings.origins['distributed_type']}: {kind} is not supported in this version: use FSDP, MULTI_GPU, "
+            "MULTI_CPU or NO, or pass --multi_gpu"
         )
 
 
@@ -176,6 +179,8 @@ def _environment(config: LaunchConfig, cpu: bool, local: int) -> dict[str, str]:
         environment[_VISIBLE.get(config.distributed_type or "", "CUDA_VISIBLE_DEVICES")] = config.gpu_ids
     if local > 1 and "OMP_NUM_THREADS" not in environment and "OMP_NUM_THREADS" not in os.environ:
         environment["OMP_NUM_THREADS"] = str(max(1, _cores() // local))
+    for name, options in asked_for(config.engines or {}, config.distributed_type).items():
+        environment |= ENGINES[name].environment(options)
     return environment | _dynamo_environment(config)
 
 

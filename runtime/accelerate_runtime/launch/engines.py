@@ -1,0 +1,144 @@
+"""The engines that a launch config may ask for: their options, and the environment variables that carry these. No torch
+here: each plugin reads its own variables, and knows what its values may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .config import ConfigError
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine beside DistributedDataParallel.
+
+    Attributes:
+        name: as in `--use_name`, and in messages.
+        section: the key of a config file that has its options.
+        prefix: of the options' names on the command line and (where one likes) in the section.
+        switch: the environment variable that asks for the engine.
+        distributed_type: that of a config file; None where the section alone asks for it.
+        options: for each option (without the prefix) its environment variable, and what it is.
+    """
+
+    name: str
+    section: str
+    prefix: str
+    switch: str
+    distributed_type: str | None
+    options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def flag(self, option: str) -> str:
+        """The option's name on the command line, without dashes in front."""
+        return f"{self.prefix}{option}"
+
+    def read_section(self, raw: Any, source: str) -> dict[str, str]:
+        """The options that a config file says, as text.
+
+        Raises:
+            ConfigError: it is no section, or has an unknown key.
+        """
+        if not isinstance(raw, dict):
+            raise ConfigError(f"{source}: {self.section} is {raw!r}; it must be keys and values")
+        found = {}
+        for key, value in raw.items():
+            option = str(key).removeprefix(self.prefix)
+            if option not in self.options:
+                raise ConfigError(
+                    f"{source}: {self.section}: unknown key {key}; known are {', '.join(sorted(self.options))}"
+                )
+            if value is not None:
+                found[option] = as_text(value)
+        return found
+
+    def environment(self, options: Mapping[str, str]) -> dict[str, str]:
+        """What the processes get."""
+        return {self.switch: "true"} | {self.options[name][0]: value for name, value in options.items()}
+
+
+def as_text(value: Any) -> str:
+    """A value of a config file as an environment variable has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _named(prefix: str, options: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    return {name: (f"{prefix}{name.upper()}", help) for name, help in options.items()}
+
+
+FSDP = Engine(
+    "fsdp",
+    "fsdp_config",
+    "fsdp_",
+    "ACCELERATE_USE_FSDP",
+    "FSDP",
+    _named(
+        "FSDP_",
+        {
+            "version": "1 or 2; both are run by FSDP2",
+            "sharding_strategy": "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2",
+            "reshard_after_forward": "true or false: free the gathered parameters after forward",
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP",
+            "min_num_params": "parameters of a part, for SIZE_BASED_WRAP",
+            "offload_params": "true or false: keep parameters in the main memory",
+            "state_dict_type": "SHARDED_STATE_DICT or FULL_STATE_DICT",
+            "cpu_ram_efficient_loading": "true or false: only the main process needs the weights",
+            "activation_checkpointing": "true or false: compute activations again in backward",
+            "activation_checkpointing_offload": "true or false: and keep their inputs in the main memory",
+            "backward_prefetch": "of FSDP1: BACKWARD_PRE",
+            "forward_prefetch": "of FSDP1: false",
+            "use_orig_params": "of FSDP1: true",
+            "sync_module_states": "of FSDP1: true",
+        },
+    )
+    | {"transformer_layer_cls_to_wrap": ("FSDP_TRANSFORMER_CLS_TO_WRAP", "classes of parts, with commas between")},
+)
+
+PARALLELISM = Engine(
+    "parallelism_config",
+    "parallelism_config",
+    "parallelism_config_",
+    "ACCELERATE_USE_PARALLELISM_CONFIG",
+    None,
+    _named(
+        "PARALLELISM_CONFIG_",
+        {
+            "dp_replicate_size": "copies of the model",
+            "dp_shard_size": "processes that each copy is sharded over (FSDP)",
+            "tp_size": "processes that tensors are split over",
+            "cp_size": "processes that sequences are split over, by context parallelism",
+            "cp_backend": "torch",
+            "cp_comm_strategy": "allgather or alltoall",
+            "sp_size": "processes that sequences are split over, by DeepSpeed",
+            "sp_backend": "deepspeed",
+            "sp_seq_length": "the length of all sequences",
+            "sp_seq_length_is_variable": "true or false",
+            "sp_attn_implementation": "sdpa, flash_attention_2 or flash_attention_3",
+        },
+    ),
+)
+
+ENGINES = {engine.name: engine for engine in (FSDP, PARALLELISM)}
+
+
+def asked_for(engines: Mapping[str, Mapping[str, str]], distributed_type: str | None) -> dict[str, dict[str, str]]:
+    """The engines to use, with their options: those that `distributed_type` names, and those without one.
+
+    Raises:
+        ConfigError: there are options of an engine that nobody asks for.
+    """
+    found = {}
+    for name, engine in ENGINES.items():
+        if engine.distributed_type is not None and engine.distributed_type == distributed_type:
+            found[name] = dict(engines.get(name, {}))
+        elif engine.distributed_type is None and name in engines:
+            found[name] = dict(engines[name])
+        elif engines.get(name):
+            first = engine.flag(next(iter(engines[name])))
+            raise ConfigError(
+                f"{first} has no effect without --use_{name} (distributed_type: {engine.distributed_type})"
+            )
+    return found

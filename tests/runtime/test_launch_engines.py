@@ -1,0 +1,97 @@
+"""Engines on the command line and in launch configs: their options reach the processes by the engines' variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from accelerate_runtime.launch.config import ConfigError, merge
+from accelerate_runtime.launch.engines import ENGINES
+from accelerate_runtime.launch.files import read_config, update_config, write_config
+from accelerate_runtime.launch.options import parse
+from accelerate_runtime.launch.plan import describe, resolve
+from accelerate_runtime.plugins.fsdp import FullyShardedDataParallelPlugin
+from accelerate_runtime.plugins.parallelism import ParallelismConfig
+
+FSDP = """
+distributed_type: FSDP
+num_processes: 2
+fsdp_config:
+  fsdp_version: 2
+  auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_transformer_layer_cls_to_wrap: [Block, Head]
+  fsdp_reshard_after_forward: false
+"""
+
+
+def environment(words: str, file: Path | None = None) -> dict[str, str]:
+    """What the processes would get."""
+    flags = parse([*words.split(), "x.py"]).flags
+    settings = merge(flags) if file is None else merge(flags, read_config(file), str(file))
+    found = resolve(settings, lambda: 2).environment
+    return {name: value for name, value in found.items() if name != "OMP_NUM_THREADS"}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "fsdp.yaml"
+    path.write_text(FSDP, encoding="utf-8")
+    return path
+
+
+def test_flags_reach_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "--use_fsdp --fsdp_state_dict_type FULL_STATE_DICT --fsdp-offload-params true --fsdp_version 1"
+    for name, value in environment(words).items():
+        monkeypatch.setenv(name, value)
+    plugin = FullyShardedDataParallelPlugin()
+    assert (plugin.state_dict_type, plugin.reshard_after_forward, plugin.cpu_offload) == (
+        "FULL_STATE_DICT",
+        False,
+        True,
+    )
+
+
+def test_a_file_asks_for_an_engine_and_flags_win_by_option(config: Path) -> None:
+    said = {
+        "ACCELERATE_USE_FSDP": "true",
+        "FSDP_VERSION": "2",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+        "FSDP_TRANSFORMER_CLS_TO_WRAP": "Block,Head",
+        "FSDP_RESHARD_AFTER_FORWARD": "false",
+    }
+    assert environment("", config) == said
+    assert environment("--fsdp_reshard_after_forward true", config) == said | {"FSDP_RESHARD_AFTER_FORWARD": "true"}
+    assert environment("--cpu", config) == said | {"ACCELERATE_USE_CPU": "true"}
+    assert environment("--multi_gpu", config) == {}
+
+
+def test_what_is_said_is_shown_and_kept(config: Path) -> None:
+    settings = merge(parse(["x.py"]).flags, read_config(config), str(config))
+    shown = {name: value for name, value, _ in describe(settings, resolve(settings, lambda: 2))}
+    assert shown["fsdp_transformer_layer_cls_to_wrap"] == "Block,Head"
+    update_config(config)
+    assert environment("", config)["FSDP_TRANSFORMER_CLS_TO_WRAP"] == "Block,Head"
+    write_config(config, read_config(config))
+    assert environment("", config)["FSDP_TRANSFORMER_CLS_TO_WRAP"] == "Block,Head"
+
+
+def test_sizes_of_a_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "--use_parallelism_config --parallelism_config_dp_replicate_size 2 --parallelism_config_dp_shard_size 4"
+    for name, value in environment(words).items():
+        monkeypatch.setenv(name, value)
+    assert (ParallelismConfig().dp_replicate_size, ParallelismConfig().dp_shard_size) == (2, 4)
+
+
+def test_options_without_their_engine_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"fsdp_version has no effect without --use_fsdp \(distributed_type"):
+        environment("--fsdp_version 2")
+    path = tmp_path / "a.yaml"
+    path.write_text("distributed_type: MULTI_GPU\nfsdp_config: {fsdp_version: 2}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="fsdp_version has no effect without --use_fsdp"):
+        environment("", path)
+
+
+def test_every_option_has_a_variable_of_its_own() -> None:
+    variables = [variable for engine in ENGINES.values() for variable, _ in engine.options.values()]
+    assert len(variables) == len(set(variables))
