@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .environment import parse_flag_from_env
+from .environment import number_from_env, parse_flag_from_env
 from .plugins import (
     DataLoaderConfiguration,
     GradientAccumulationPlugin,
@@ -38,12 +38,12 @@ _HANDLERS = (  # by name: those that few scripts use are not built for all
 )
 
 
-def refuse_unsupported(given: dict[str, Any]) -> None:
-    """Raise NotImplementedError for the first argument that is set."""
+def refuse_unsupported(given: dict[str, Any], call: str = "Accelerator") -> None:
+    """Raise NotImplementedError for the first argument of `call` that is set."""
     for name, value in given.items():
         if value is not None:
             raise NotImplementedError(
-                f"Accelerator({name}={_short(value)}) is not supported in this version of accelerate_runtime, which "
+                f"{call}({name}={_short(value)}) is not supported in this version of accelerate_runtime, which "
                 "trains on one process or with DistributedDataParallel; leave the argument out."
             )
 
@@ -85,12 +85,8 @@ def read_accumulation(steps: Any, plugin: GradientAccumulationPlugin | None) -> 
         if steps != 1:
             raise ValueError(f"pass gradient_accumulation_steps={steps!r} or gradient_accumulation_plugin, not both")
         return plugin
-    text = os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS")
-    if text:
-        if not text.isdigit():
-            raise ValueError(f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS={text!r}: must be a whole number, 1 or more")
-        steps = int(text)
-    return GradientAccumulationPlugin(num_steps=check_steps(steps))
+    told = number_from_env("ACCELERATE_GRADIENT_ACCUMULATION_STEPS")
+    return GradientAccumulationPlugin(num_steps=check_steps(steps if told is None else told))
 
 
 def read_handlers(handlers: Iterable[Any] | None) -> Handlers:

@@ -52,7 +52,7 @@ def prepare_data_loader(
 
     The other arguments are those of DataLoaderConfiguration and `Accelerator.prepare_data_loader`.
     """
-    arguments.refuse_unsupported({"torch_device_mesh": torch_device_mesh})
+    arguments.refuse_unsupported({"torch_device_mesh": torch_device_mesh}, "prepare_data_loader")
     place = topology.current()
     place = dataclasses.replace(
         place,

@@ -56,17 +56,23 @@ def get_int_from_env(env_keys: Iterable[str], default: int) -> int:
     Raises:
         ValueError: one of them is set to something that is not a whole number.
     """
-    for name in env_keys:
-        text = os.environ.get(name, "")
-        if not text:
-            continue
-        try:
-            number = int(text)
-        except ValueError:
-            raise ValueError(f"environment variable {name}={text!r} is not a whole number") from None
-        if number >= 0:
-            return number
-    return default
+    numbers = (number_from_env(name) for name in env_keys)
+    return next((number for number in numbers if number is not None and number >= 0), default)
+
+
+def number_from_env(key: str) -> int | None:
+    """A whole number in an environment variable; None where it is not set, or empty.
+
+    Raises:
+        ValueError: it is set to something else.
+    """
+    text = os.environ.get(key)
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"environment variable {key}={text!r} is not a whole number") from None
 
 
 @contextmanager

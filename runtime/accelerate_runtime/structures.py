@@ -16,10 +16,8 @@ def map_leaves(action: Callable[[Any], Any], data: Any) -> Any:
         return action(data)
     if isinstance(data, (list, tuple)):
         return rebuild(data, [map_leaves(action, item) for item in data])
-    if isinstance(data, Mapping):
-        return rebuild_mapping(data, {key: map_leaves(action, value) for key, value in data.items()})
-    if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        return rebuild_dataclass(data, lambda value: map_leaves(action, value))
+    if (items := items_of(data)) is not None:
+        return rebuild_items(data, {name: map_leaves(action, value) for name, value in items.items()})
     return action(data)
 
 
@@ -96,21 +94,25 @@ def rebuild(like: Any, items: list[Any]) -> Any:
     return type(like)(items)
 
 
-def rebuild_mapping(like: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    """A mapping of `like`'s type that holds `items` (defaultdict and its kind keep what else they know)."""
+def items_of(data: Any) -> Mapping[Any, Any] | None:
+    """What a mapping or a dataclass instance holds, by key or field; None of anything else."""
+    if isinstance(data, Mapping):
+        return data
+    if dataclasses.is_dataclass(data) and not isinstance(data, type):
+        return {item.name: getattr(data, item.name) for item in dataclasses.fields(data)}
+    return None
+
+
+def rebuild_items(like: Any, items: dict[Any, Any]) -> Any:
+    """A mapping or dataclass instance like `like` that holds `items`; what else it knows, as a defaultdict, is kept."""
     if type(like) is dict:
         return items
     new = copy.copy(like)
-    for key, value in items.items():
-        new[key] = value  # type: ignore[index]
-    return new
-
-
-def rebuild_dataclass(data: Any, action: Callable[[Any], Any]) -> Any:
-    """A copy of the dataclass instance `data` with `action` applied to its fields."""
-    new = copy.copy(data)
-    for item in dataclasses.fields(data):
-        object.__setattr__(new, item.name, action(getattr(data, item.name)))
+    for name, value in items.items():
+        if isinstance(like, Mapping):
+            new[name] = value
+        else:
+            object.__setattr__(new, name, value)  # it may be frozen
     return new
 
 
@@ -121,7 +123,7 @@ def send_to_device(
 
     Args:
         tensor: tensors and objects with `.to`, in lists, tuples, namedtuples, mappings and dataclasses.
-        skip_keys: keys of mappings whose values stay where they are.
+        skip_keys: keys of mappings, or fields of dataclasses, whose values stay where they are.
     """
     if isinstance(tensor, torch.Tensor):
         return tensor.to(device, non_blocking=non_blocking)
@@ -132,15 +134,13 @@ def send_to_device(
             return tensor.to(device)
     if isinstance(tensor, (list, tuple)):
         return rebuild(tensor, [send_to_device(item, device, non_blocking, skip_keys) for item in tensor])
-    if isinstance(tensor, Mapping):
+    if (items := items_of(tensor)) is not None:
         skipped = [skip_keys] if isinstance(skip_keys, str) else skip_keys or []
         moved = {
-            key: value if key in skipped else send_to_device(value, device, non_blocking, skip_keys)
-            for key, value in tensor.items()
+            name: value if name in skipped else send_to_device(value, device, non_blocking, skip_keys)
+            for name, value in items.items()
         }
-        return rebuild_mapping(tensor, moved)
-    if dataclasses.is_dataclass(tensor) and not isinstance(tensor, type):
-        return rebuild_dataclass(tensor, lambda value: send_to_device(value, device, non_blocking, skip_keys))
+        return rebuild_items(tensor, moved)
     return tensor
 
 
@@ -168,8 +168,9 @@ def concatenate(data: list[Any], dim: int = 0) -> Any:
         return first
     if isinstance(first, (list, tuple)):
         return rebuild(first, [concatenate([item[i] for item in data], dim) for i in range(len(first))])
-    if isinstance(first, Mapping):
-        return rebuild_mapping(first, {key: concatenate([item[key] for item in data], dim) for key in first})
+    if items_of(first) is not None:
+        all_items: list[Any] = [items_of(item) for item in data]
+        return rebuild_items(first, {name: concatenate([i[name] for i in all_items], dim) for name in all_items[0]})
     if not isinstance(first, torch.Tensor):
         raise TypeError(f"can only concatenate tensors, not {type(first).__name__}")
     return torch.cat(data, dim=dim)

@@ -169,7 +169,7 @@ def _discover(cpu: bool, init: InitProcessGroupKwargs | None) -> Topology:
     if world == 1:
         return Topology(0, 0, 1, device, None, DistributedType.NO)
     backend = _join_group(device, init)
-    return Topology(rank, local, world, device, backend, _spread_over(device))
+    return Topology(rank, local, world, device, backend, spread_over(device))
 
 
 def _told() -> tuple[int, int]:
@@ -249,6 +249,7 @@ def _import_holders() -> None:
     importlib.import_module("torch.distributed.nn.functional")
 
 
-def _spread_over(device: torch.device) -> DistributedType:
+def spread_over(device: torch.device) -> DistributedType:
+    """The kind of several processes that each have a device like this one."""
     name = "MULTI_GPU" if device.type == "cuda" else f"MULTI_{device.type.upper()}"
     return DistributedType(name) if name in DistributedType.__members__ else DistributedType.MULTI_GPU

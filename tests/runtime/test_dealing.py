@@ -19,7 +19,8 @@ from torch.utils.data import (
 
 from accelerate_runtime.accumulation import GradientState
 from accelerate_runtime.data import BatchSamplerShard, DataLoaderShard, IterableDatasetShard, prepare_loader
-from accelerate_runtime.data.samplers import Tagged, deal
+from accelerate_runtime.data.parcels import Tagged
+from accelerate_runtime.data.samplers import deal
 from accelerate_runtime.data_loader import prepare_data_loader
 from accelerate_runtime.plugins import DataLoaderConfiguration
 from accelerate_runtime.topology import DistributedType, Topology

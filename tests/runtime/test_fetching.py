@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from accelerate_runtime.accumulation import GradientState
 from accelerate_runtime.data import fetching, prepare_loader
+from accelerate_runtime.data.twisters import global_twisters
 from accelerate_runtime.plugins import DataLoaderConfiguration
 from accelerate_runtime.topology import DistributedType, Topology
 
@@ -47,7 +48,7 @@ def prepared(dataset: Dataset[Any], index: int, **options: Any) -> DataLoader[An
 @pytest.mark.parametrize("words", [0, 1, 623, 624, 625, 1248, 3000])
 def test_what_was_drawn_is_counted_in_words(words: int) -> None:
     seed_all()
-    for generator in fetching._generators():
+    for generator in global_twisters():
         fork = fetching._Fork(generator, 1)
         if words:
             generator.skip(words)
@@ -58,7 +59,7 @@ def test_what_was_drawn_is_counted_in_words(words: int) -> None:
         fork.end(words)
     after = draw_all()
     seed_all()
-    for generator in fetching._generators():
+    for generator in global_twisters():
         if words:
             generator.skip(words)
     assert draw_all() == after
@@ -99,8 +100,7 @@ def test_each_batch_is_drawn_from_where_the_generators_are() -> None:
 
 def test_a_dataset_that_does_not_draw_is_soon_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     forks = []
-    own = fetching._generators
-    monkeypatch.setattr(fetching, "_generators", lambda: forks.append(1) or own())
+    monkeypatch.setattr(fetching, "global_twisters", lambda: forks.append(1) or global_twisters())
     state = random.getstate(), numpy.random.get_state()[1].tolist()
     assert len(list(prepared(Drawing(lambda: 0, 40), 1))) == 10
     assert len(forks) == fetching._PROBES

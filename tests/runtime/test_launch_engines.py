@@ -45,11 +45,7 @@ def test_flags_reach_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environment(words).items():
         monkeypatch.setenv(name, value)
     plugin = FullyShardedDataParallelPlugin()
-    assert (plugin.state_dict_type, plugin.reshard_after_forward, plugin.cpu_offload) == (
-        "FULL_STATE_DICT",
-        False,
-        True,
-    )
+    assert (plugin.state_dict_type, plugin.cpu_offload, plugin.fsdp_version) == ("FULL_STATE_DICT", True, 1)
 
 
 def test_a_file_asks_for_an_engine_and_flags_win_by_option(config: Path) -> None:

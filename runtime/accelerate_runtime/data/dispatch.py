@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, default_collate
+from torch.utils.data import DataLoader, RandomSampler, default_collate
 
 from .. import topology
 from ..plugins import DataLoaderConfiguration
@@ -17,6 +17,7 @@ from ..topology import Topology
 from ..waiting import together
 from .channel import Kind, Label, Receiver, Sender
 from .loader import DataLoaderShard
+from .loaders import is_stream
 from .opening import Opened, Reopening, dismiss_workers, place_of_idle_workers
 from .rows import RowRange, layout_of, take_out
 from .samplers import BatchSamplerShard, Share, deal
@@ -66,7 +67,7 @@ class Dispatched(Reopening):
         slice_fn: Callable[..., Any] | None = None,
     ) -> None:
         self.loader, self.place, self.slice_fn = loader, place, slice_fn
-        whole = isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None
+        whole = is_stream(loader) or loader.batch_sampler is None
         self.dealing = BatchSamplerShard(
             loader if whole else loader.batch_sampler,
             place.num_processes,

@@ -16,7 +16,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from .samplers import BatchSamplerShard, SkippedBatches, is_plain
+from .samplers import BatchSamplerShard, SkippedBatches, is_plain_batch_sampler
 from .seedable import SeedableRandomSampler
 
 _REPEATABLE = (
@@ -33,8 +33,8 @@ Checksum = tuple[int, int]  # of how many items, and the sum
 
 def is_repeatable(indices: Any) -> bool:
     """Whether `indices` gives the same again for the same random states, whatever the script draws in between."""
-    while isinstance(indices, (BatchSamplerShard, SkippedBatches)) or is_plain(indices):
-        indices = indices.sampler if is_plain(indices) else indices.batches
+    while isinstance(indices, (BatchSamplerShard, SkippedBatches)) or is_plain_batch_sampler(indices):
+        indices = indices.sampler if is_plain_batch_sampler(indices) else indices.batches
     return type(indices) in _REPEATABLE
 
 

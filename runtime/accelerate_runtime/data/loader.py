@@ -11,8 +11,9 @@ from torch.utils.data import DataLoader
 
 from ..accumulation import GradientState
 from ..structures import send_to_device
+from .parcels import Tagged
 from .position import Position, Reading
-from .samplers import BatchSamplerShard, Share, Tagged
+from .samplers import BatchSamplerShard, Share
 from .streams import IterableDatasetShard
 
 
@@ -70,7 +71,8 @@ class DataLoaderShard(DataLoader[Any]):
         own["position"], own["skipped"] = Position(base, source, processes, process_index), None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        last = self._last_index()
+        length = self.position.length_of(self.source)
+        last = None if length is None else length - 1
         reading = self.position.begin(self._prepare_pass, self.skipped, self._looks_ahead(last))
         passes = self.gradient_state.passes
         this = Pass(self)
@@ -113,14 +115,6 @@ class DataLoaderShard(DataLoader[Any]):
                 this.at_end = reading.whole = True
             yield held.pop()
             held = following
-
-    def _last_index(self) -> int | None:
-        if isinstance(self.base.dataset, torch.utils.data.IterableDataset):
-            return None  # a length given by an iterable dataset is a guess
-        try:
-            return len(self.source) - 1
-        except TypeError:
-            return None
 
     def __len__(self) -> int:
         """Batches that this process gets in an epoch."""
@@ -180,14 +174,17 @@ class DataLoaderShard(DataLoader[Any]):
     @property
     def end_of_dataloader(self) -> bool:
         """Whether the batch given last was the last one."""
-        current = [p for p in self.gradient_state.passes if p.loader is self]
-        return bool(current) and current[-1].at_end
+        current = self._current()
+        return current is not None and current.at_end
 
     @property
     def remainder(self) -> int:
         """The real samples, over all processes, of the batch given last, where some are padding; else -1."""
-        current = [p for p in self.gradient_state.passes if p.loader is self and p.share and p.share.padded]
-        return sum(current[-1].share.real) if current and current[-1].share else -1
+        current = self._current()
+        return sum(current.share.real) if current is not None and current.share and current.share.padded else -1
+
+    def _current(self) -> Pass | None:
+        return next((p for p in reversed(self.gradient_state.passes) if p.loader is self), None)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("base", "source"):
@@ -205,4 +202,4 @@ class DataLoaderShard(DataLoader[Any]):
             setattr(self.source, name, value)
 
     def __repr__(self) -> str:
-        return f"DataLoaderShard({self.base!r})"
+        return f"{type(self).__name__}({self.base!r})"

@@ -8,24 +8,19 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from .copies import index_sampler
 from .fetching import FetchedApart
 from .indices import IndicesFrom, is_repeatable
+from .loaders import index_sampler, is_stream
 from .streams import can_seek
 from .worker_state import Crew, Workers
 
 
-def is_plain(loader: DataLoader[Any]) -> bool:
+def iterates_plainly(loader: DataLoader[Any]) -> bool:
     """Whether `loader` makes its iterators as DataLoader does, so that they can begin anywhere."""
     return type(loader).__iter__ is DataLoader.__iter__ and type(loader)._get_iterator is DataLoader._get_iterator
-
-
-def is_stream(loader: DataLoader[Any]) -> bool:
-    """Whether `loader` reads an iterable dataset."""
-    return isinstance(loader.dataset, IterableDataset)
 
 
 def place_of_idle_workers(loader: DataLoader[Any]) -> dict[str, Any]:
@@ -92,7 +87,7 @@ class Opened:
         if isinstance(source, Reopening):
             self.iterator = source.begin(self._place.get("beginning"), self._exact)
             self._read_on(first)
-        elif not is_plain(source):
+        elif not iterates_plainly(source):
             self.iterator = iter(source)
             self._read_on(first)
         elif source.num_workers:

@@ -10,17 +10,10 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from . import generators
-from .copies import index_sampler
 from .generators import Generators, States
 from .indices import is_repeatable
-from .opening import (
-    Opened,
-    Reopening,
-    dismiss_workers,
-    is_plain,
-    is_stream,
-    place_of_idle_workers,
-)
+from .loaders import index_sampler, is_stream
+from .opening import Opened, Reopening, dismiss_workers, iterates_plainly, place_of_idle_workers
 from .samplers import pass_on_epoch
 from .seedable import seedable_samplers
 
@@ -165,8 +158,8 @@ class Position:
             "version": _VERSION,
             "processes": self.processes,
             "process": self.index,
-            "batches": self._length(self.base),  # whatever each process gets of them
-            "dataset": self._dataset_length(),
+            "batches": self.length_of(self.base),  # whatever each process gets of them
+            "dataset": self.length_of(self.base.dataset),
             "iteration": self.iteration,
             "epoch": self.told,
             "epochs": reading.epochs if reading is not None and self._pending is None else self._epochs(),
@@ -180,7 +173,7 @@ class Position:
         ahead = reading.ahead
         return {
             "given": reading.given,
-            "whole": reading.whole or reading.given == self._length(self.source),
+            "whole": reading.whole or reading.given == self.length_of(self.source),
             "start": generators.pack(reading.start),
             "ahead": None if ahead is None else generators.pack(ahead.states),
             "place": generators.pack(reading.opened.place() if ahead is None else ahead.place),
@@ -210,9 +203,14 @@ class Position:
                     f"the loader's state is that of process index {state['process']}, but this is {self.index}: each "
                     "process saves and loads its own."
                 )
-            self._expect("samples in the dataset", state["dataset"], self._dataset_length(), "use the same dataset")
             self._expect(
-                "batches in an epoch", state["batches"], self._length(self.base), "use the same batch size and sampler"
+                "samples in the dataset", state["dataset"], self.length_of(self.base.dataset), "use the same dataset"
+            )
+            self._expect(
+                "batches in an epoch",
+                state["batches"],
+                self.length_of(self.base),
+                "use the same batch size and sampler",
             )
             if not getattr(self.source, "in_order", True):
                 raise ValueError(
@@ -265,7 +263,7 @@ class Position:
     def _used_by_opening(self) -> Sequence[str]:
         """The global generators that matter where the pass is opened again."""
         source = self.source
-        if is_plain(source) and not is_stream(source) and is_repeatable(index_sampler(source)):
+        if iterates_plainly(source) and not is_stream(source) and is_repeatable(index_sampler(source)):
             return ("torch",)
         return generators.GLOBAL
 
@@ -276,19 +274,12 @@ class Position:
             if type(getattr(part, "__dict__", {}).get("epoch")) is int
         }
 
-    def _length(self, loader: Any) -> int | None:
+    def length_of(self, part: Any) -> int | None:
+        """The length of the base, the source or the dataset; None where it is not known."""
         if is_stream(self.base):
             return None  # a length given by an iterable dataset is a guess
         try:
-            return len(loader)
-        except TypeError:
-            return None
-
-    def _dataset_length(self) -> int | None:
-        if is_stream(self.base):
-            return None
-        try:
-            return len(self.base.dataset)  # type: ignore[arg-type]
+            return len(part)
         except TypeError:
             return None
 

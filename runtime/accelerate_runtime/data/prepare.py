@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -12,11 +13,12 @@ from ..accumulation import GradientState
 from ..plugins import DataLoaderConfiguration
 from ..random import ForkedRandomness, shared_seed, synchronize_rng_states
 from ..topology import Topology
-from .copies import copy_with, index_attribute, index_sampler
 from .fetching import draw_apart
 from .loader import DataLoaderShard
+from .loaders import copy_with, index_attribute, index_sampler, is_stream
+from .parcels import TaggedCollate
 from .randomness import in_step
-from .samplers import BatchSamplerShard, Share, TaggedCollate
+from .samplers import BatchSamplerShard, Share, size_of_part
 from .seedable import with_seedable_sampler
 from .stateful import as_stateful
 from .streams import IterableDatasetShard
@@ -48,51 +50,54 @@ def prepare_loader(
     """
     if config.use_seedable_sampler:
         loader = with_seedable_sampler(loader, config.data_seed)
-    device = place.device if move and place.device.type != "cpu" else None
-    source: Any = loader
-    kind: type[DataLoaderShard] = DataLoaderShard
-    dealing: BatchSamplerShard | IterableDatasetShard | None = None
-    share: Callable[[int], Share | None] | None = None
-    prepare: list[Callable[[], object]] = []
-    if place.num_processes > 1:
-        own_sampler = _own_dealing(loader, place)
-        if config.dispatch_batches:
-            from .dispatch import DataLoaderDispatcher, dispatched  # rare, and not light
-
-            kind, source = DataLoaderDispatcher, dispatched(loader, place, config, slice_fn, own_sampler)
-            dealing, share = source.dealing, source.share
-        elif own_sampler is not None:
-            share = _share_of_distributed_sampler(loader, own_sampler, place)
-        elif isinstance(loader.dataset, IterableDataset):
-            source, begin = _shard_stream(loader, place, config)
-            dealing = source.dataset
-            prepare.append(begin)
-        else:
-            source, dealing = _shard_batches(loader, place, config)
-            share = dealing.share
-        others = [kind for kind in rng_types if kind != "generator"]
-        if others:
-            prepare.append(lambda: synchronize_rng_states(others))
-    if config.use_stateful_dataloader:
-        kind = as_stateful(kind)
+    part = _Part(loader) if place.num_processes == 1 else _part_of(loader, place, config, slice_fn)
+    others = [name for name in rng_types if name != "generator"]
+    if others and place.num_processes > 1:
+        part.prepare_pass.append(lambda: synchronize_rng_states(others))
+    kind = as_stateful(part.kind) if config.use_stateful_dataloader else part.kind
     return kind(
         loader,
-        source,
+        part.source,
         gradient_state,
-        device=device,
+        device=place.device if move and place.device.type != "cpu" else None,
         non_blocking=config.non_blocking,
         processes=place.num_processes,
         process_index=place.process_index,
         split_batches=config.split_batches,
-        share=share,
-        dealing=dealing,
-        prepare_pass=prepare,
+        share=part.share,
+        dealing=part.dealing,
+        prepare_pass=part.prepare_pass,
     )
 
 
-def _shard_batches(
-    loader: DataLoader[Any], place: Topology, config: DataLoaderConfiguration
-) -> tuple[DataLoader[Any], BatchSamplerShard]:
+@dataclass
+class _Part:
+    """This process's part of a loader, in the terms of DataLoaderShard's arguments."""
+
+    source: Any
+    dealing: BatchSamplerShard | IterableDatasetShard | None = None
+    share: Callable[[int], Share | None] | None = None
+    prepare_pass: list[Callable[[], object]] = field(default_factory=list)
+    kind: type[DataLoaderShard] = DataLoaderShard
+
+
+def _part_of(
+    loader: DataLoader[Any], place: Topology, config: DataLoaderConfiguration, slice_fn: Callable[..., Any] | None
+) -> _Part:
+    own_sampler = _own_dealing(loader, place)
+    if config.dispatch_batches:
+        from .dispatch import DataLoaderDispatcher, dispatched  # rare, and not light
+
+        source = dispatched(loader, place, config, slice_fn, own_sampler)
+        return _Part(source, source.dealing, source.share, kind=DataLoaderDispatcher)
+    if own_sampler is not None:
+        return _Part(loader, share=_share_of_distributed_sampler(loader, own_sampler, place))
+    if is_stream(loader):
+        return _shard_stream(loader, place, config)
+    return _shard_batches(loader, place, config)
+
+
+def _shard_batches(loader: DataLoader[Any], place: Topology, config: DataLoaderConfiguration) -> _Part:
     batches = index_sampler(loader)
     shard = BatchSamplerShard(
         batches,
@@ -105,20 +110,13 @@ def _shard_batches(
     )
     source = copy_with(loader, **{index_attribute(loader): shard})
     draw_apart(source, place.process_index)
-    return source, shard
+    return _Part(source, shard, shard.share)
 
 
-def _shard_stream(
-    loader: DataLoader[Any], place: Topology, config: DataLoaderConfiguration
-) -> tuple[DataLoader[Any], Callable[[], None]]:
+def _shard_stream(loader: DataLoader[Any], place: Topology, config: DataLoaderConfiguration) -> _Part:
     size, count = loader.batch_size, place.num_processes
     if config.split_batches and size is not None:
-        if size % count:
-            raise ValueError(
-                f"split_batches=True splits each batch between {count} processes, but the loader's batch size is "
-                f"{size}: choose a multiple of {count}, or split_batches=False."
-            )
-        size //= count
+        size = size_of_part(size, count)
     shard = IterableDatasetShard(
         cast("IterableDataset[Any]", loader.dataset),
         count,
@@ -131,8 +129,7 @@ def _shard_stream(
     if size is not None:
         replaced["batch_sampler"] = BatchSampler(loader.sampler, size, drop_last=False)
         replaced["drop_last"] = False  # the shard has dropped it
-    own = loader.generator
-    if own is None:
+    if loader.generator is None:
         replaced["generator"] = torch.Generator()
     source = copy_with(loader, **replaced)
 
@@ -143,7 +140,7 @@ def _shard_stream(
         if source.num_workers == 0:
             shard.around = ForkedRandomness(seed)
 
-    return source, begin
+    return _Part(source, shard, prepare_pass=[begin])
 
 
 def _own_dealing(loader: DataLoader[Any], place: Topology) -> Any:

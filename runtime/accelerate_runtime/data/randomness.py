@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from ..random import ForkedRandomness, share_generator, shared_seed
-from .samplers import SkippedBatches, is_plain
+from .samplers import SkippedBatches, is_plain_batch_sampler
 from .seedable import SeedableRandomSampler
 
 _DRAW_ONCE = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
@@ -23,7 +23,7 @@ def in_step(batches: Any) -> Callable[[Any], Iterator[Any]]:
     """
     while isinstance(batches, SkippedBatches):
         batches = batches.batches
-    sampler = batches.sampler if is_plain(batches) else batches
+    sampler = batches.sampler if is_plain_batch_sampler(batches) else batches
     if type(sampler) is SequentialSampler:
         return iter
     if type(sampler) is SeedableRandomSampler:

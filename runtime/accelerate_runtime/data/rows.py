@@ -7,14 +7,12 @@ batch as a whole: each part of it gets them.
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from ..structures import rebuild, rebuild_mapping
+from ..structures import items_of, rebuild, rebuild_items
 
 ROWS, WHOLE = "rows", "whole"
 Layout = Any
@@ -55,19 +53,10 @@ def _layout(node: Any, size: int, lists_of_tensors: bool) -> Layout | None:
         if samples:
             return ROWS
         return WHOLE if None not in children else None
-    if (items := _children(node)) is not None:
+    if (items := items_of(node)) is not None:
         named = {name: _layout(child, size, lists_of_tensors) for name, child in items.items()}
         return None if None in named.values() else named
     return WHOLE
-
-
-def _children(node: Any) -> dict[Any, Any] | None:
-    """The values of a mapping or the fields of a dataclass instance; None of anything else."""
-    if isinstance(node, Mapping):
-        return dict(node.items())
-    if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        return {item.name: getattr(node, item.name) for item in dataclasses.fields(node)}
-    return None
 
 
 def _has_rows(layout: Layout) -> bool:
@@ -84,7 +73,7 @@ def _lengths(node: Any) -> Iterator[int]:
         yield len(node)
         for child in node:
             yield from _lengths(child)
-    elif (items := _children(node)) is not None:
+    elif (items := items_of(node)) is not None:
         for child in items.values():
             yield from _lengths(child)
 
@@ -110,7 +99,7 @@ def _row_counts(node: Any, layout: Layout) -> Iterator[int]:
         for child, inner in zip(node, layout, strict=True):
             yield from _row_counts(child, inner)
     elif isinstance(layout, dict):
-        items = _children(node)
+        items = items_of(node)
         if items is None or items.keys() != layout.keys():
             raise ValueError("a batch is made otherwise than the first one")
         for name, inner in layout.items():
@@ -126,8 +115,10 @@ def take_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
             batch, [take_rows(child, inner, start, stop) for child, inner in zip(batch, layout, strict=True)]
         )
     if isinstance(layout, dict):
-        items = _children(batch) or {}
-        return _like(batch, {name: take_rows(items[name], inner, start, stop) for name, inner in layout.items()})
+        items = items_of(batch) or {}
+        return rebuild_items(
+            batch, {name: take_rows(items[name], inner, start, stop) for name, inner in layout.items()}
+        )
     return batch
 
 
@@ -147,18 +138,11 @@ def join_rows(batches: Sequence[Any], layout: Layout) -> Any:
     if isinstance(layout, list):
         return rebuild(first, [join_rows([b[i] for b in batches], inner) for i, inner in enumerate(layout)])
     if isinstance(layout, dict):
-        items = [_children(batch) or {} for batch in batches]
-        return _like(first, {name: join_rows([i[name] for i in items], inner) for name, inner in layout.items()})
+        items = [items_of(batch) or {} for batch in batches]
+        return rebuild_items(
+            first, {name: join_rows([i[name] for i in items], inner) for name, inner in layout.items()}
+        )
     return first
-
-
-def _like(node: Any, items: dict[Any, Any]) -> Any:
-    if isinstance(node, Mapping):
-        return rebuild_mapping(node, items)
-    new = copy.copy(node)
-    for name, value in items.items():
-        object.__setattr__(new, name, value)
-    return new
 
 
 class RowRange(Sequence[Any]):

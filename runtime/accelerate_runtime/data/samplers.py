@@ -1,4 +1,4 @@
-"""How the samples of an epoch are dealt to the processes. Everything here is arithmetic on lists of samples."""
+"""How the samples of an epoch are dealt to the processes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from torch.utils.data import BatchSampler
 
 from .rows import RowRange
+from .stand_in import StandIn
 
-T = TypeVar("T")
 _REMEMBERED = 4096  # irregular rounds that a shard remembers: more than any prefetching runs ahead
 
 
@@ -49,7 +49,21 @@ def deal(samples: Any, start: list[Any], count: int, even: bool, full: int | Non
     return parts, Share(tuple(map(len, parts)), real)
 
 
-class BatchSamplerShard:
+def size_of_part(size: int, count: int) -> int:
+    """How many samples of a batch each process gets under `split_batches`.
+
+    Raises:
+        ValueError: the batch cannot be split evenly.
+    """
+    if size % count:
+        raise ValueError(
+            f"split_batches=True splits each batch between {count} processes, but the loader's batch size is {size}: "
+            f"choose a multiple of {count}, or split_batches=False."
+        )
+    return size // count
+
+
+class BatchSamplerShard(StandIn):
     """One process's batches of a batch sampler.
 
     Every process runs through the whole sampler, which must give the same batches everywhere, and takes its part.
@@ -63,8 +77,10 @@ class BatchSamplerShard:
             Where all batches are full they stay so, since a script may count on their size: then up to `count - 1`
             whole batches are.
         atoms: items are indivisible.
-        around: a context manager in which the sampler is advanced.
+        advance: how to iterate `batches`, in the place of `iter`.
     """
+
+    stands_for = "batches"
 
     def __init__(
         self,
@@ -84,11 +100,8 @@ class BatchSamplerShard:
         size = getattr(batches, "batch_size", None)
         self.batch_size: int | None = size if isinstance(size, int) and not atoms else None
         self.drop_last = bool(getattr(batches, "drop_last", False))
-        if split and self.batch_size is not None and self.batch_size % count:
-            raise ValueError(
-                f"split_batches=True splits each batch between {count} processes, but the loader's batch size is "
-                f"{self.batch_size}: choose a multiple of {count}, or split_batches=False."
-            )
+        if split and self.batch_size is not None:
+            size_of_part(self.batch_size, count)
 
     def share(self, number: int) -> Share | None:
         """What each process holds in round `number` of the pass being read; None for a full round."""
@@ -182,14 +195,11 @@ class BatchSamplerShard:
         """Pass the epoch on to the batch sampler and its sampler, where they take one."""
         pass_on_epoch(epoch, self.batches, getattr(self.batches, "sampler", None))
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "batches":
-            raise AttributeError(name)
-        return getattr(self.batches, name)
 
-
-class SkippedBatches:
+class SkippedBatches(StandIn):
     """A batch sampler (or sampler) without its first `count` items."""
+
+    stands_for = "batches"
 
     def __init__(self, batches: Any, count: int) -> None:
         self.batches, self.count = batches, count
@@ -199,40 +209,6 @@ class SkippedBatches:
 
     def __len__(self) -> int:
         return max(0, len(self.batches) - self.count)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "batches":
-            raise AttributeError(name)
-        return getattr(self.batches, name)
-
-
-class Tagged(Generic[T]):
-    """A sample, or a batch of them, of a round that is not full, on its way through workers and collation."""
-
-    __slots__ = ("share", "value")
-
-    def __init__(self, value: T, share: Share) -> None:
-        self.value, self.share = value, share
-
-    def pin_memory(self, device: str | None = None) -> Tagged[Any]:
-        """Called by a DataLoader with pin_memory=True."""
-        from torch.utils.data._utils.pin_memory import pin_memory
-
-        return Tagged(pin_memory(self.value, device), self.share)  # type: ignore[no-untyped-call]
-
-
-class TaggedCollate:
-    """A loader's `collate_fn` that lets tags through."""
-
-    def __init__(self, collate: Callable[[Any], Any]) -> None:
-        self.collate = collate
-
-    def __call__(self, samples: Any) -> Any:
-        if isinstance(samples, Tagged):
-            return Tagged(self.collate(samples.value), samples.share)
-        if isinstance(samples, list) and samples and isinstance(samples[0], Tagged):
-            return Tagged(self.collate([sample.value for sample in samples]), samples[0].share)
-        return self.collate(samples)
 
 
 def pass_on_epoch(epoch: int, *holders: Any) -> None:
@@ -244,6 +220,6 @@ def pass_on_epoch(epoch: int, *holders: Any) -> None:
             holder.set_epoch(epoch)
 
 
-def is_plain(batches: Any) -> bool:
+def is_plain_batch_sampler(batches: Any) -> bool:
     """Whether this is torch's own BatchSampler, whose batches depend on its sampler alone."""
     return type(batches) is BatchSampler

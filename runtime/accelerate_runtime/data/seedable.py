@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler
 
 from ..collectives import broadcast_object_list
-from .copies import copy_with, index_attribute
+from .loaders import copy_with, index_attribute
 
 
 class SeedableRandomSampler(RandomSampler):

@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from .copies import copy_with, index_attribute, index_sampler
 from .loader import DataLoaderShard
-from .opening import is_stream
+from .loaders import copy_with, index_attribute, index_sampler, is_stream
 from .samplers import SkippedBatches
+from .stand_in import StandIn
 
 L = TypeVar("L", bound="DataLoader[Any]")
 
@@ -45,8 +45,10 @@ def skip_first_batches(dataloader: L, num_batches: int = 0) -> L:
     return cast(L, copy_with(dataloader, **{index_attribute(dataloader): batches}))
 
 
-class _SkippedStream(IterableDataset[Any]):
+class _SkippedStream(StandIn, IterableDataset[Any]):
     """The dataset of `loader` without the samples of its first `count` batches."""
+
+    stands_for = "dataset"
 
     def __init__(self, loader: DataLoader[Any], count: int) -> None:
         self.dataset: Any = loader.dataset
@@ -59,8 +61,3 @@ class _SkippedStream(IterableDataset[Any]):
         return itertools.islice(iter(self.dataset), count * self.size, None)
 
     state_dict = load_state_dict = None  # it would leave them out again
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "dataset":
-            raise AttributeError(name)
-        return getattr(self.dataset, name)

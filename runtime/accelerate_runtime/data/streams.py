@@ -12,10 +12,12 @@ from torch.utils.data import IterableDataset, get_worker_info
 from ..random import ForkedRandomness
 from . import generators
 from .generators import States
-from .samplers import Tagged, deal, pass_on_epoch
+from .parcels import Tagged
+from .samplers import deal, pass_on_epoch
+from .stand_in import StandIn
 
 
-class IterableDatasetShard(IterableDataset[Any]):
+class IterableDatasetShard(StandIn, IterableDataset[Any]):
     """One process's samples of an iterable dataset: its consecutive part of every global batch, in order.
 
     Every process reads the whole stream, which must be the same everywhere.
@@ -26,6 +28,8 @@ class IterableDatasetShard(IterableDataset[Any]):
         drop_last: leave out a last global batch that is not full.
         even: every process gets as many samples; see BatchSamplerShard.
     """
+
+    stands_for = "dataset"
 
     def __init__(
         self,
@@ -112,11 +116,6 @@ class IterableDatasetShard(IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Pass the epoch on to the dataset, where it takes one."""
         pass_on_epoch(epoch, self.dataset)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "dataset":
-            raise AttributeError(name)
-        return getattr(self.dataset, name)
 
 
 def can_seek(dataset: Any) -> bool:

@@ -17,26 +17,23 @@ from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from . import generators
-from .copies import copy_with, index_attribute
 from .indices import IndicesFrom
+from .loaders import copy_with, index_attribute, is_stream
+from .parcels import Parcel
+from .stand_in import StandIn
 from .streams import IterableDatasetShard, can_seek
 
 Report = dict[str, Any]  # "generators": those that changed, "dataset": where the stream is
 
 
-class Reported:
-    """A batch on its way from a worker, with the worker's report."""
+class Reported(Parcel):
+    """A batch with the report of the worker that made it."""
 
-    __slots__ = ("report", "value")
+    __slots__ = ("report",)
 
     def __init__(self, value: Any, report: Report) -> None:
-        self.value, self.report = value, report
-
-    def pin_memory(self, device: str | None = None) -> Reported:
-        """Called by a DataLoader with pin_memory=True."""
-        from torch.utils.data._utils.pin_memory import pin_memory
-
-        return Reported(pin_memory(self.value, device), self.report)  # type: ignore[no-untyped-call]
+        super().__init__(value)
+        self.report = report
 
 
 class BeginWorker:
@@ -97,8 +94,10 @@ class ReportingCollate:
         return Reported(batch, report) if report else batch
 
 
-class _EndedIn(IterableDataset[Any]):
+class _EndedIn(StandIn, IterableDataset[Any]):
     """A stream whose next pass gives nothing in some workers."""
+
+    stands_for = "dataset"
 
     def __init__(self, dataset: Any, workers: list[int]) -> None:
         self.dataset, self.workers = dataset, workers
@@ -107,11 +106,6 @@ class _EndedIn(IterableDataset[Any]):
         info = get_worker_info()
         ended, self.workers = self.workers, []
         return iter(() if info is not None and info.id in ended else self.dataset)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "dataset":
-            raise AttributeError(name)
-        return getattr(self.dataset, name)
 
 
 @dataclass
@@ -224,7 +218,7 @@ class Workers(_MultiProcessingDataLoaderIter):
 
 def _with_reports(source: DataLoader[Any], indices: IndicesFrom | None, crew: Crew) -> DataLoader[Any]:
     """A copy of `source` for the iterator to read."""
-    size = source.batch_size if isinstance(source.dataset, IterableDataset) else None
+    size = source.batch_size if is_stream(source) else None
     collate = ReportingCollate(source.collate_fn, size)
     replaced: dict[str, Any] = {
         "collate_fn": collate,

@@ -49,5 +49,6 @@ def spread_over_devices() -> str:
     """The distributed type of several devices of this machine's kind."""
     import torch
 
-    device = torch.accelerator.current_accelerator()
-    return "MULTI_GPU" if device is None or device.type == "cuda" else f"MULTI_{device.type.upper()}"
+    from ..topology import spread_over
+
+    return spread_over(torch.accelerator.current_accelerator() or torch.device("cuda")).value

@@ -8,12 +8,20 @@ from typing import Any
 
 from ..vocabulary import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS
 
-DISTRIBUTED_TYPES = (
-    "NO", "MULTI_CPU", "MULTI_GPU", "MULTI_XPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU",
-    "MULTI_NEURON", "FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TPU",
-)  # fmt: skip
+VISIBLE_DEVICES = {
+    "MULTI_GPU": "CUDA_VISIBLE_DEVICES",
+    "MULTI_XPU": "ZE_AFFINITY_MASK",
+    "MULTI_NPU": "ASCEND_RT_VISIBLE_DEVICES",
+    "MULTI_MLU": "MLU_VISIBLE_DEVICES",
+    "MULTI_SDAA": "SDAA_VISIBLE_DEVICES",
+    "MULTI_MUSA": "MUSA_VISIBLE_DEVICES",
+    "MULTI_HPU": "HABANA_VISIBLE_MODULES",
+    "MULTI_NEURON": "NEURON_RT_VISIBLE_CORES",
+}
+"""Distributed types of devices, and the variables that say which of them processes may use."""
 NOT_SUPPORTED = ("DEEPSPEED", "MEGATRON_LM", "XLA", "TPU")
 """Distributed types that this version does not start."""
+DISTRIBUTED_TYPES = ("NO", "MULTI_CPU", *VISIBLE_DEVICES, "FSDP", *NOT_SUPPORTED)
 RENDEZVOUS = ("static", "c10d")
 
 _CHOICES = {
@@ -94,19 +102,16 @@ class LaunchConfig:
             raise ConfigError(f"{source}: main_process_port is {self.main_process_port}; ports end at 65535")
         if self.monitor_interval is not None and self.monitor_interval <= 0:
             raise ConfigError(f"{source}: monitor_interval is {self.monitor_interval!r}; it must be more than 0")
-        if self.gpu_ids is not None:
-            self._check_gpus(source, self.gpu_ids)
+        gpus = self.chosen_gpus or ()
+        if not all(gpus) or len(set(gpus)) < len(gpus):
+            raise ConfigError(f"{source}: gpu_ids is {self.gpu_ids!r}; give all, or numbers such as 0,2, each once")
 
-    @staticmethod
-    def _check_gpus(source: str, text: str) -> None:
-        names = split_gpus(text)
-        if not all(names) or len(set(names)) < len(names):
-            raise ConfigError(f"{source}: gpu_ids is {text!r}; give all, or numbers such as 0,2, each once")
-
-
-def split_gpus(text: str) -> list[str]:
-    """The GPUs that `gpu_ids` names, one by one."""
-    return [name.strip() for name in text.split(",")]
+    @property
+    def chosen_gpus(self) -> list[str] | None:
+        """The GPUs that `gpu_ids` names, one by one; None where it leaves all."""
+        if self.gpu_ids is None or self.gpu_ids == "all":
+            return None
+        return [name.strip() for name in self.gpu_ids.split(",")]
 
 
 @dataclass(frozen=True)

@@ -149,14 +149,7 @@ _BASIS: dict[str, Any] = {
 
 def write_config(path: Path, config: LaunchConfig) -> None:
     """Write a config, whole or not at all, with every key that Accelerate writes too; JSON where the name says so."""
-    said = {name: value for name, value in vars(config).items() if value is not None and name != "engines"}
-    for name, options in (config.engines or {}).items():
-        engine = ENGINES[name]
-        said[engine.section] = {engine.flag(option): value for option, value in options.items()}
-    dynamo = {name: said.pop(name) for name in list(said) if name.startswith("dynamo_")}
-    if dynamo.get("dynamo_backend", "no") != "no":
-        said[_DYNAMO] = dynamo | {"dynamo_backend": dynamo["dynamo_backend"].upper()}
-    _write(path, _BASIS | said)
+    _write(path, _BASIS | _in_sections(vars(config)))
 
 
 def update_config(path: Path) -> None:
@@ -166,12 +159,20 @@ def update_config(path: Path) -> None:
         ConfigError: it cannot be read, or has an unknown key.
     """
     raw, source = _read_known(path), f"config file {path}"
-    values, dynamo = _values(raw, source), _dynamo(raw, source)
     kept = {key: value for key, value in raw.items() if key not in _OLD and key != _DYNAMO and value is not None}
-    said = {key: values[key] for key in FILE_KEYS if values.get(key) is not None}
+    _write(path, _BASIS | kept | _in_sections(_values(raw, source)))
+
+
+def _in_sections(values: dict[str, Any]) -> dict[str, Any]:
+    """What a config says, as files hold it: a section for each engine, and for torch.compile, where it is used."""
+    said = {name: value for name, value in values.items() if value is not None}
+    for name, options in said.pop("engines", {}).items():
+        engine = ENGINES[name]
+        said[engine.section] = {engine.flag(option): value for option, value in options.items()}
+    dynamo = {name: said.pop(name) for name in list(said) if name.startswith("dynamo_")}
     if dynamo.get("dynamo_backend", "no") != "no":
         said[_DYNAMO] = dynamo | {"dynamo_backend": dynamo["dynamo_backend"].upper()}
-    _write(path, _BASIS | kept | said)
+    return said
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

@@ -19,6 +19,9 @@ from ..environment import patch_environment
 from ..precision import check_mode
 from ..state import AcceleratorState, GradientState, PartialState
 
+_ONLY_LOOK = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""An environment in which torch does not initialise the GPUs that it looks for."""
+
 
 def notebook_launcher(
     function: Callable[..., Any],
@@ -71,8 +74,7 @@ def notebook_launcher(
     method = _start_method()
     worker = _Worker(function, args, portable=method == "spawn")
     print(f"Launching training on {count} processes ({_device_name()}).")
-    # torch looks for GPUs when it is given this configuration, which must not initialise them here
-    with patch_environment(PYTORCH_NVML_BASED_CUDA_CHECK="1", **environment):
+    with patch_environment(**_ONLY_LOOK, **environment):  # torch looks for GPUs when it is given this configuration
         from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
         conf = dict(rdzv_conf or {})
@@ -186,12 +188,12 @@ def _check_nothing_is_set_up(name: str, an_accelerator_may_exist: bool = False) 
 
 
 def _accelerator() -> torch.device | None:
-    with patch_environment(PYTORCH_NVML_BASED_CUDA_CHECK="1"):  # looking must not initialise it
+    with patch_environment(**_ONLY_LOOK):
         return torch.accelerator.current_accelerator(check_available=True)
 
 
 def _device_count() -> int:
-    with patch_environment(PYTORCH_NVML_BASED_CUDA_CHECK="1"):
+    with patch_environment(**_ONLY_LOOK):
         return max(1, torch.accelerator.device_count())
 
 

@@ -137,7 +137,7 @@ def _store(plan: LaunchPlan, serve: bool) -> TCPStore:
         is_master=serve,
         wait_for_workers=False,
         multi_tenant=serve,  # torch's agent will join this server
-        timeout=timedelta(seconds=30),
+        timeout=timedelta(seconds=_ANSWER),
     )
 
 

@@ -55,8 +55,6 @@ def parse(words: list[str]) -> Request:
         _refuse(word)
     if parsed.cpu and parsed.multi_gpu:
         raise ConfigError("--cpu and --multi_gpu cannot go together")
-    if parsed.cpu and parsed.gpu_ids not in (None, "all"):
-        raise ConfigError("--cpu and --gpu_ids cannot go together")
     if parsed.use_fsdp and parsed.multi_gpu:
         raise ConfigError("--use_fsdp and --multi_gpu cannot go together")
     if parsed.module and parsed.no_python:
@@ -69,6 +67,8 @@ def parse(words: list[str]) -> Request:
         use_cpu=True if parsed.cpu else False if parsed.multi_gpu else None,
     )
     flags.check("command line")
+    if parsed.cpu and flags.chosen_gpus is not None:
+        raise ConfigError("--cpu and --gpu_ids cannot go together")
     return Request(
         flags,
         parsed.script,

@@ -7,21 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .config import NOT_SUPPORTED, ConfigError, LaunchConfig, Settings, split_gpus
+from ..environment import parse_flag_from_env
+from .config import NOT_SUPPORTED, VISIBLE_DEVICES, ConfigError, LaunchConfig, Settings
 from .engines import ENGINES, asked_for
 
 WAIT_FOR_MACHINES = 900.0
 """Seconds that machines wait for one another, unless --rdzv_conf timeout=… says otherwise."""
-_ON_GPUS = ("MULTI_GPU", "MULTI_XPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON")
-_VISIBLE = {
-    "MULTI_XPU": "ZE_AFFINITY_MASK",
-    "MULTI_NPU": "ASCEND_RT_VISIBLE_DEVICES",
-    "MULTI_MLU": "MLU_VISIBLE_DEVICES",
-    "MULTI_SDAA": "SDAA_VISIBLE_DEVICES",
-    "MULTI_MUSA": "MUSA_VISIBLE_DEVICES",
-    "MULTI_HPU": "HABANA_VISIBLE_MODULES",
-    "MULTI_NEURON": "NEURON_RT_VISIBLE_CORES",
-}
 
 
 @dataclass(frozen=True)
@@ -75,18 +66,18 @@ def resolve(settings: Settings, count_devices: Callable[[], int]) -> LaunchPlan:
     machines, rank = config.num_machines or 1, config.machine_rank or 0
     if rank >= machines:
         raise ConfigError(f"machine_rank is {rank}, but num_machines is {machines}: ranks count from 0")
-    total = config.num_processes
+    total, gpus = config.num_processes, config.chosen_gpus
     if total == -1:
         raise ConfigError(f"{settings.origins['num_processes']} is -1: say how many with --num_processes")
     if total is None:
-        local = 1 if cpu or config.distributed_type == "NO" else _devices_wanted(config.gpu_ids, count_devices)
+        local = 1 if cpu or config.distributed_type == "NO" else len(gpus or ()) or max(1, count_devices())
         total = local * machines
     if total % machines:
         raise ConfigError(f"num_processes is {total}, which {machines} machines cannot share evenly")
     if machines > 1 and not (config.main_process_ip and config.main_process_port):
         raise ConfigError(f"num_machines is {machines}: say where they meet with main_process_ip and main_process_port")
     local = total // machines
-    if config.gpu_ids not in (None, "all") and not cpu and local > len(split_gpus(config.gpu_ids or "")):
+    if gpus is not None and not cpu and local > len(gpus):
         raise ConfigError(f"gpu_ids {config.gpu_ids} are too few for {local} processes on this machine")
     return LaunchPlan(
         local,
@@ -141,12 +132,6 @@ def _refuse_engines(settings: Settings) -> None:
         )
 
 
-def _devices_wanted(gpu_ids: str | None, count_devices: Callable[[], int]) -> int:
-    if gpu_ids is not None and gpu_ids != "all":
-        return len(split_gpus(gpu_ids))
-    return max(1, count_devices())
-
-
 def _numbers(options: dict[str, str]) -> dict[str, Any]:
     """Rendezvous options with seconds as numbers."""
     timeout = options.get("timeout")
@@ -175,8 +160,9 @@ def _environment(config: LaunchConfig, cpu: bool, local: int) -> dict[str, str]:
     for name, variable in (("debug", "ACCELERATE_DEBUG_MODE"), ("enable_cpu_affinity", "ACCELERATE_CPU_AFFINITY")):
         if getattr(config, name):
             environment[variable] = "true"
-    if config.gpu_ids is not None and config.gpu_ids != "all" and not cpu:
-        environment[_VISIBLE.get(config.distributed_type or "", "CUDA_VISIBLE_DEVICES")] = config.gpu_ids
+    if config.chosen_gpus is not None and not cpu:
+        variable = VISIBLE_DEVICES.get(config.distributed_type or "", VISIBLE_DEVICES["MULTI_GPU"])
+        environment[variable] = ",".join(config.chosen_gpus)
     if local > 1 and "OMP_NUM_THREADS" not in environment and "OMP_NUM_THREADS" not in os.environ:
         environment["OMP_NUM_THREADS"] = str(max(1, _cores() // local))
     for name, options in asked_for(config.engines or {}, config.distributed_type).items():
@@ -200,10 +186,17 @@ def _dynamo_environment(config: LaunchConfig) -> dict[str, str]:
 
 
 def _warnings(config: LaunchConfig, cpu: bool, count_devices: Callable[[], int]) -> tuple[str, ...]:
-    wanted = config.distributed_type in _ON_GPUS or config.gpu_ids not in (None, "all")
-    if cpu or not wanted or os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes") or count_devices():
+    wanted = config.distributed_type in VISIBLE_DEVICES or config.chosen_gpus is not None
+    if cpu or not wanted or _environment_says_cpu() or count_devices():
         return ()
     return ("GPUs were asked for, but torch finds none here: this will run on the CPU",)
+
+
+def _environment_says_cpu() -> bool:
+    try:
+        return parse_flag_from_env("ACCELERATE_USE_CPU")
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _cores() -> int:

@@ -1,11 +1,11 @@
-"""Loaders that are another one but for some attributes."""
+"""What a DataLoader takes its batches from, and loaders that are another one but for some attributes."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 
 def index_attribute(loader: DataLoader[Any]) -> str:
@@ -16,6 +16,11 @@ def index_attribute(loader: DataLoader[Any]) -> str:
 def index_sampler(loader: DataLoader[Any]) -> Any:
     """What `loader` takes its batches' indices from."""
     return getattr(loader, index_attribute(loader))
+
+
+def is_stream(loader: DataLoader[Any]) -> bool:
+    """Whether `loader` reads an iterable dataset."""
+    return isinstance(loader.dataset, IterableDataset)
 
 
 def copy_with(loader: DataLoader[Any], **replaced: Any) -> DataLoader[Any]:
