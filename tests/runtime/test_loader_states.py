@@ -36,7 +36,7 @@ def test_a_state_of_another_loader() -> None:
     for other, told in (
         (prepared(12), "with 10 samples in the dataset, but here are 12"),
         (prepared(batch_size=5), "with 5 batches in an epoch, but here are 2"),
-        (prepared(count=2), "with 1 processes, but here are 2"),
+        (prepared(count=3), "with 1 processes, after 4 samples, but here are 3, which take 6 at a time"),
     ):
         with pytest.raises(ValueError, match=told):
             other.load_state_dict(state)
@@ -45,6 +45,20 @@ def test_a_state_of_another_loader() -> None:
     for foreign in ({}, {"version": 7}, None):
         with pytest.raises(ValueError, match="no state of a prepared loader"):
             prepared().load_state_dict(foreign)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("count", "batch_size", "rest"), [(2, 2, 2), (2, 1, 3), (4, 1, 2)])
+def test_the_rest_of_an_epoch_may_go_to_another_number_of_processes(count: int, batch_size: int, rest: int) -> None:
+    state = after(prepared(), 2)  # one process, with batches of two samples of ten
+    shares = []
+    for index in range(count):
+        other = prepared(index=index, count=count, batch_size=batch_size)
+        other.load_state_dict(state)
+        shares.append([batch.tolist() for batch in other])
+        assert len(list(other)) == len(other)  # and then a whole epoch
+    assert {len(share) for share in shares} == {rest}
+    seen = [x for number in range(rest) for share in shares for x in share[number]]
+    assert seen[:6] == list(range(4, 10))  # what is more begins the epoch again, to fill the round
 
 
 def test_between_epochs_the_dataset_and_the_processes_may_change() -> None:

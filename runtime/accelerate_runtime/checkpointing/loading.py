@@ -168,7 +168,8 @@ def _load_rank(contents: Contents, folder: Path, manifest: Manifest | None) -> N
                 f"there are {place.num_processes} now: start as many, or load a state saved where a window ends."
             )
         position.load_gradients(contents, folder, manifest)
-        position.restore(contents, load_plain(folder / layout.position(rank if known else 0)))
+        theirs = rank if manifest.num_processes == place.num_processes else 0
+        position.restore(contents, load_plain(folder / layout.position(theirs)))
     if known:
         random_states.restore(states, place)
     else:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from ..accumulation import GradientState
 from ..structures import send_to_device
+from .loaders import is_stream
 from .parcels import Tagged
 from .position import Position, Reading
 from .samplers import BatchSamplerShard, Share
@@ -68,7 +69,16 @@ class DataLoaderShard(DataLoader[Any]):
         own["device"], own["non_blocking"] = device, non_blocking
         own["_processes"], own["_split"] = processes, split_batches
         own["_share"], own["dealing"], own["_prepare_pass"] = share, dealing, prepare_pass
-        own["position"], own["skipped"] = Position(base, source, processes, process_index), None
+        own["position"] = Position(base, source, processes, process_index, self._round_size())
+        own["skipped"] = None
+
+    def _round_size(self) -> int | None:
+        """How many samples all processes together take with each batch, one round after the other as the sampler has
+        them; None where that is not known."""
+        if is_stream(self.base) or not (self._processes == 1 or isinstance(self.dealing, BatchSamplerShard)):
+            return None
+        size = getattr(self.base.batch_sampler, "batch_size", None)
+        return self.total_batch_size if isinstance(size, int) else None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         length = self.position.length_of(self.source)

@@ -58,10 +58,15 @@ class Position:
         base: the loader that the script made.
         source: what is iterated.
         processes, index: the number of processes, and which of them this is.
+        round_size: how many samples all processes together take with each batch, in the order of the epoch; None where
+            that is not known.
     """
 
-    def __init__(self, base: DataLoader[Any], source: Any, processes: int, index: int) -> None:
+    def __init__(
+        self, base: DataLoader[Any], source: Any, processes: int, index: int, round_size: int | None = None
+    ) -> None:
         self.base, self.source, self.processes, self.index = base, source, processes, index
+        self.round_size = round_size
         self.iteration = 0
         """The number of the pass in progress, or of the next one."""
         self.told: int | None = None
@@ -158,6 +163,7 @@ class Position:
             "version": _VERSION,
             "processes": self.processes,
             "process": self.index,
+            "round": self.round_size,
             "batches": self.length_of(self.base),  # whatever each process gets of them
             "dataset": self.length_of(self.base.dataset),
             "iteration": self.iteration,
@@ -196,7 +202,9 @@ class Position:
                 f"accelerate_runtime; it is a {type(state).__name__}"
                 + (f" with {sorted(map(str, state))[:8]}" if isinstance(state, dict) else "")
             )
-        if state["pass"] is not None:
+        if state["pass"] is not None and state["processes"] != self.processes and state.get("round") is not None:
+            state = self._on_other_processes(state)
+        elif state["pass"] is not None:
             self._expect("processes", state["processes"], self.processes, "start as many processes")
             if state["process"] != self.index:
                 raise ValueError(
@@ -232,6 +240,25 @@ class Position:
         for sampler, seed in zip(seedable_samplers(self.base), state["seeds"], strict=False):
             sampler.initial_seed = seed
         generators.write(generators.unpack(state["generators"]), generators.held_generators(self._holders()))
+
+    def _on_other_processes(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The state of process 0 of another number of processes, so that the rest of the epoch's samples come here.
+
+        What a dataset draws at random will be other numbers.
+        """
+        length = self.length_of(self.base.dataset)
+        self._expect("samples in the dataset", state["dataset"], length, "use the same dataset")
+        seen = state["pass"]["given"] * state["round"]
+        whole = state["pass"]["whole"]
+        if self.round_size is None or (seen % self.round_size and not whole):
+            here = f"take {self.round_size} at a time" if self.round_size else "have a loader whose order is not known"
+            raise ValueError(
+                f"the loader's state was saved in the middle of an epoch with {state['processes']} processes, after "
+                f"{seen} samples, but here are {self.processes}, which {here}, so that they cannot go on there: choose "
+                "another batch size, start as many processes, or load a state that was saved between two epochs."
+            )
+        given = self.length_of(self.source) if whole else seen // self.round_size
+        return {**state, "pass": {**state["pass"], "given": given, "ahead": None, "place": None}}
 
     def _expect(self, what: str, saved: int | None, mine: int | None, advice: str) -> None:
         if saved is not None and mine is not None and saved != mine:

@@ -1,5 +1,5 @@
 """The training that every engine must do alike: a transformer or a CNN, with a schedule, clipping, accumulation,
-evaluation, and a state half-way.
+evaluation, and a state in the middle of an epoch.
 
     python training.py FOLDER CELL...           on one process
     accelerate-runtime launch ... training.py FOLDER CELL...
@@ -126,7 +126,7 @@ def train(cell: str, folder: Path) -> dict[str, Any]:
     right: list[int] = []
     if state:
         accelerator.load_state(folder / state.replace("/", "-"))
-    for epoch in range(1 if state else 0, 2):
+    for epoch in range(2):
         window: list[float] = []
         for x, y in loader:
             with accelerator.accumulate(model):
@@ -140,6 +140,8 @@ def train(cell: str, folder: Path) -> dict[str, Any]:
                 losses.append(sum(window) / len(window))
                 norms.append(float(norm))
                 window = []
+                if epoch == 0 and len(losses) == 2 and not state:
+                    accelerator.save_state(folder / cell.replace("/", "-"))
         accelerator.wait_for_everyone()
         for group in optimizer.param_groups:  # by the epoch, which all numbers of processes have in common
             group["lr"] *= 0.7
@@ -151,8 +153,6 @@ def train(cell: str, folder: Path) -> dict[str, Any]:
                 count += int((guessed == wanted).sum())
         model.train()
         right.append(count)
-        if epoch == 0:
-            accelerator.save_state(folder / cell.replace("/", "-"))
     found = {"losses": losses, "norms": norms, "right": right}
     accelerator.free_memory()
     return found
