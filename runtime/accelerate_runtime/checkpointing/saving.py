@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from .. import __version__
+from .. import __version__, topology
 from ..collectives import all_gather_object
 from ..topology import Topology
 from . import layout, position, random_states
@@ -110,7 +110,11 @@ class Saver:
         """A process group for the background: its messages must not meet those of training."""
         if self._group is None:
             self._group = dist.new_group(backend="gloo")
+            topology.before_shutdown(self._let_go)
         return self._group
+
+    def _let_go(self) -> None:
+        self._group = None
 
     def wait(self, place: Topology) -> None:
         """Wait for a background save, and raise what stopped it; call it on every process."""

@@ -248,10 +248,10 @@ class ParallelismConfig:
         names = tuple(kind for kind in _ORDER if kind in self.active_mesh_dims)
         if not names or self.sp_enabled:
             return None
-        from torch.distributed.device_mesh import init_device_mesh
+        from ..meshes import make_mesh
 
         sizes = tuple(getattr(self, f"{name}_size") for name in names)
-        mesh = init_device_mesh(device_type, sizes, mesh_dim_names=names)
+        mesh = make_mesh(device_type, sizes, names)
         for joint, parts in (
             ("dp", self.dp_dim_names),
             ("dp_shard_cp", self.dp_shard_cp_dim_names),

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -29,6 +29,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 from torch.distributed.tensor import DTensor
 
 from ..environment import get_int_from_env
+from ..meshes import hold, make_mesh
 from ..plugins.fsdp import FullyShardedDataParallelPlugin
 from ..precision.scaling import parameters_of
 from ..topology import DistributedType
@@ -94,6 +95,8 @@ class FullyShardedDataParallel(Strategy):
             arguments["ignored_params"] = ignored_parameters(model, plugin.ignored_modules) or None
             fully_shard(part, mp_policy=policy if part is model else inner, **arguments)
         self._sharded.note(before, dict(model.named_parameters(remove_duplicate=False)))
+        for group in _groups(model):
+            hold(group.mesh_info)
         dtensors.takes_whole_weights(model)
         _gather_in_methods(model)
         return model
@@ -141,8 +144,7 @@ class FullyShardedDataParallel(Strategy):
         """Whether a window is open whose gradients are not sharded yet."""
         return any(
             parameter.unsharded_accumulated_grad is not None or _unsharded_gradient(parameter) is not None
-            for part in model.modules()
-            if isinstance(part, FSDPModule) and (group := part._get_fsdp_state()._fsdp_param_group) is not None
+            for group in _groups(model)
             for parameter in group.fsdp_params
         )
 
@@ -168,12 +170,12 @@ class FullyShardedDataParallel(Strategy):
         config = self.setup.parallelism
         if config is not None and self.setup.mesh is not None:
             if not config.dp_shard_enabled and not config.dp_replicate_enabled:
-                return init_device_mesh(device, (world,), mesh_dim_names=("dp_shard",))
+                return make_mesh(device, (world,), ("dp_shard",))
             names = tuple(config.dp_dim_names)
             if names == ("dp_replicate",) and self.plugin.sharding_strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
-                return init_device_mesh(device, (world,), mesh_dim_names=("dp_shard",))
+                return make_mesh(device, (world,), ("dp_shard",))
             if names == ("dp_replicate",):
-                return init_device_mesh(device, (world, 1), mesh_dim_names=("dp_replicate", "dp_shard"))
+                return make_mesh(device, (world, 1), ("dp_replicate", "dp_shard"))
             chosen: DeviceMesh = self.setup.mesh[names]
             return chosen
         shards = world
@@ -188,8 +190,8 @@ class FullyShardedDataParallel(Strategy):
                     "ParallelismConfig(dp_replicate_size=..., dp_shard_size=...)."
                 )
         if shards == world:
-            return init_device_mesh(device, (world,), mesh_dim_names=("dp_shard",))
-        return init_device_mesh(device, (world // shards, shards), mesh_dim_names=("dp_replicate", "dp_shard"))
+            return make_mesh(device, (world,), ("dp_shard",))
+        return make_mesh(device, (world // shards, shards), ("dp_replicate", "dp_shard"))
 
     def _precision_policy(self) -> MixedPrecisionPolicy:
         given = self.plugin.mixed_precision_policy
@@ -209,6 +211,15 @@ class FullyShardedDataParallel(Strategy):
         if not self.plugin.cpu_offload:
             return OffloadPolicy()
         return CPUOffloadPolicy(pin_memory=self.place.device.type != "cpu")
+
+
+def _groups(model: nn.Module) -> Iterator[Any]:
+    """What FSDP2 keeps for each part that is gathered as one."""
+    for part in model.modules():
+        if isinstance(part, FSDPModule):
+            group = part._get_fsdp_state()._fsdp_param_group
+            if group is not None:
+                yield group
 
 
 def _unsharded_gradient(parameter: Any) -> torch.Tensor | None:

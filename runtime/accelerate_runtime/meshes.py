@@ -1,0 +1,42 @@
+"""Device meshes that let go of their process groups in time."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from . import topology
+
+_held: dict[int, weakref.ref[Any]] = {}  # not a WeakSet: some of torch's holders have no hash
+
+
+def make_mesh(device_type: str, shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
+    """`init_device_mesh`, whose groups go where ours does: every process must call this.
+
+    Args:
+        device_type: such as "cuda" or "cpu".
+    """
+    mesh = init_device_mesh(device_type, shape, mesh_dim_names=names)
+    hold(mesh)
+    return mesh
+
+
+def hold(holder: Any) -> None:
+    """Have `holder`, a mesh or what keeps groups in attributes that end with `process_group`, let go of these before
+    the process group is left: groups that outlive it abort the process where they meet the interpreter's end."""
+    _held[id(holder)] = weakref.ref(holder)
+    topology.before_shutdown(_let_go)
+
+
+def _let_go() -> None:
+    for reference in _held.values():
+        holder = reference()
+        if isinstance(holder, DeviceMesh):
+            getattr(holder, "_pg_registry", {}).clear()
+            continue
+        for name in list(vars(holder)) if holder is not None else ():
+            if name.endswith("process_group"):
+                setattr(holder, name, None)
+    _held.clear()
