@@ -107,13 +107,20 @@ class Plan:
         seen.add(scope)
         leading = self.training.leading_to(group.anchor, scope)
         if leading and isinstance(node, (ast.expr, ast.stmt)):  # this function leads to the prepare elsewhere
-            return node.lineno > min(s.lineno for s in leading)
+            if node.lineno > min(s.lineno for s in leading):
+                return True
+            return any(self._leads(inner, group) for inner in ast.walk(node) if inner is not node)
         calls = self.store.callers.get(scope, set())
         if isinstance(scope, ast.Module) and not self.module.is_active(scope):
             return False  # a script that does not train
         if not calls or isinstance(scope, ast.Module):
             return True
         return any(self._runs_behind(group, call, seen) for call in calls)
+
+    def _leads(self, node: ast.AST, group: Group) -> bool:
+        """Whether a call prepares the group before it returns, like the first one of ``Trainer(args).run()``."""
+        called = self.store.calls.get(node, ()) if isinstance(node, ast.Call) else ()
+        return any(group.scope in self.training.called_from(callee) for callee in called)
 
 
 def plan_training(training: Training) -> Plan | None:

@@ -171,3 +171,34 @@ def test_a_whole_model_in_a_container_that_is_filled_elsewhere_is_left_to_a_pers
         +accelerator.save(state, "net.pt")
         """,
     )
+
+
+def test_a_trainer_that_is_made_and_started_in_one_line() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+
+
+         class Trainer:
+             def __init__(self):
+        +        self.accelerator = Accelerator()
+                 self.model = nn.Linear(8, 3)
+                 self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+                 self.loader = DataLoader(data, batch_size=32, shuffle=True)
+        +        self.model, self.optimizer, self.loader = self.accelerator.prepare(
+        +            self.model, self.optimizer, self.loader
+        +        )
+
+             def run(self):
+                 for x, y in self.loader:
+                     loss = F.cross_entropy(self.model(x), y)
+        -            loss.backward()
+        +            self.accelerator.backward(loss)
+                     self.optimizer.step()
+        -        torch.save(self.model.state_dict(), "net.pt")
+        +        self.accelerator.save(self.accelerator.get_state_dict(self.model), "net.pt")
+
+
+         Trainer().run()
+        """,
+    )
