@@ -319,3 +319,23 @@ def test_a_closure_runs_its_backward_through_the_accelerator() -> None:
              optimizer.step(closure)
         """,
     )
+
+
+def test_a_round_that_ends_behind_its_backward_has_no_second_one() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for step, (x, y) in enumerate(loader):
+             out = model(x)
+             optimizer.zero_grad()
+             if step < 10:
+        -        out.mean().backward()
+        +        accelerator.backward(out.mean())
+                 optimizer.step()
+                 continue
+             loss = F.cross_entropy(out, y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )

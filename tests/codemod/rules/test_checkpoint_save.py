@@ -104,9 +104,28 @@ def test_an_open_file_is_guarded_since_opening_truncates_it() -> None:
         -with open("ones.pt", "wb") as stream:
         -    torch.save(torch.ones(3), stream)
         !    AM150 review: written by the main process only
+        -    stream.flush()
         +if accelerator.is_main_process:
         +    with open("ones.pt", "wb") as stream:
         +        torch.save(torch.ones(3), stream)
+        +        stream.flush()
+        """,
+    )
+
+
+def test_a_file_that_is_opened_to_save_once() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+         path = "net.pt"
+        -with open(path, "wb") as stream:
+        -    torch.save(model.state_dict(), stream)
+        +accelerator.save(accelerator.get_state_dict(model), path)
+         if True:
+        -    with open("whole.pt", 'wb') as f:
+        -        torch.save(model, f)
+        +    accelerator.save(accelerator.unwrap_model(model), "whole.pt")
         """,
     )
 
