@@ -81,3 +81,24 @@ def test_an_optimizers_state_that_one_process_loads_for_all_refuses() -> None:
              optimizer.step()
         """,
     )
+
+
+def test_a_number_that_was_reduced_on_the_cpu_comes_back_there() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -hvd.init()
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        -optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         total = torch.tensor(0.0)
+        """,
+        TRAINED,
+        """
+        -total += hvd.allreduce(loss.detach().cpu(), name="loss")
+        +total += accelerator.reduce(loss.detach(), reduction="mean").cpu()
+        """,
+    )
