@@ -80,6 +80,13 @@ def accelerate_migrate(
         str | None,
         typer.Option(metavar="runtime|accelerate", help="The package that migrated code imports (default: runtime)."),
     ] = None,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            metavar="keep|state",
+            help="Keep the files that training resumes from (default), or use save_state and load_state.",
+        ),
+    ] = None,
     select: Annotated[
         Codes, typer.Option(metavar="CODES", help="Only these rules: codes or prefixes, by commas.")
     ] = None,
@@ -128,6 +135,7 @@ def accelerate_migrate(
         format=format_,
         output=output,
         target=target,
+        checkpoints=checkpoints,
         select=tuple(select) if select is not None else None,
         ignore=tuple(ignore) if ignore is not None else None,
         exclude=tuple(exclude) if exclude is not None else None,

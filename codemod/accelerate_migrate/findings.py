@@ -43,6 +43,13 @@ class Target(str, Enum):
         return "accelerate_runtime" if self is Target.RUNTIME else "accelerate"
 
 
+class Checkpoints(str, Enum):
+    """What becomes of the files that a script resumes from."""
+
+    KEEP = "keep"  # the script's own files
+    STATE = "state"  # folders of `save_state` and `load_state`
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A rule's word on one place. ``line``/``column`` count from 1 in the file as it was (columns in characters)."""
@@ -82,6 +89,7 @@ class Options:
     target: Target = Target.RUNTIME
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    checkpoints: Checkpoints = Checkpoints.KEEP
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from accelerate_migrate import __version__
 from accelerate_migrate.catalogue import UnknownCode, check_codes
 from accelerate_migrate.discover import Discovery, bases, discover, standard_input
 from accelerate_migrate.edit.write import settle_launch_configs, write_program
-from accelerate_migrate.findings import FileResult, Options, Severity, Status, Target
+from accelerate_migrate.findings import Checkpoints, FileResult, Options, Severity, Status, Target
 from accelerate_migrate.report import Format, Report, View, formats
 from accelerate_migrate.run import migrate_all
 from accelerate_migrate.settings import SettingsProblem, load_settings
@@ -32,6 +32,7 @@ class Request:
     format: str | None = None
     output: str | None = None
     target: str | None = None
+    checkpoints: str | None = None
     select: tuple[str, ...] | None = None
     ignore: tuple[str, ...] | None = None
     exclude: tuple[str, ...] | None = None
@@ -58,6 +59,7 @@ def serve(request: Request) -> int:
             target=_target(request.target or settings.target or "runtime"),
             select=check_codes(settings.select if request.select is None else request.select),
             ignore=check_codes(settings.ignore if request.ignore is None else request.ignore),
+            checkpoints=_checkpoints(request.checkpoints or settings.checkpoints or "keep"),
         )
     except (UnknownCode, SettingsProblem) as problem:
         raise UsageProblem(str(problem)) from None
@@ -100,6 +102,13 @@ def _target(name: str) -> Target:
         return Target(name)
     except ValueError:
         raise UsageProblem(f"--target is runtime or accelerate, not {name!r}.") from None
+
+
+def _checkpoints(name: str) -> Checkpoints:
+    try:
+        return Checkpoints(name)
+    except ValueError:
+        raise UsageProblem(f"--checkpoints is keep or state, not {name!r}.") from None
 
 
 def _check_output(output: str | None) -> None:

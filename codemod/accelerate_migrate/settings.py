@@ -15,6 +15,7 @@ else:
     import tomli as tomllib
 
 TABLE = "accelerate-migrate"
+_CHOICES = {"target": ("runtime", "accelerate"), "checkpoints": ("keep", "state")}
 
 
 class SettingsProblem(Exception):
@@ -26,6 +27,7 @@ class Settings:
     """What a project may settle for all its runs; an option on the command line takes the place of its setting."""
 
     target: str | None = None
+    checkpoints: str | None = None
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -86,6 +88,6 @@ def _value(path: str, key: str, value: Any) -> Any:
     elif key == "jobs":
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise SettingsProblem(f"{where} must be a number from 1, not {value!r}.")
-    elif value not in ("runtime", "accelerate"):
-        raise SettingsProblem(f'{where} must be "runtime" or "accelerate", not {value!r}.')
+    elif value not in (choices := _CHOICES[key]):
+        raise SettingsProblem(f'{where} must be "{choices[0]}" or "{choices[1]}", not {value!r}.')
     return value

@@ -187,6 +187,7 @@ USAGE_ERRORS = {
     "a folder without Python": (["docs"], "There is no Python file in 'docs'"),
     "a glob that matches nothing": (["*.nope"], "No Python file matches"),
     "an unknown format": (["train.py", "--format", "xml"], "there are diff, json, rich"),
+    "unknown checkpoints": (["train.py", "--checkpoints", "new"], "--checkpoints is keep or state, not 'new'"),
     "an unknown target": (["train.py", "--target", "tpu"], "--target is runtime or accelerate, not 'tpu'"),
     "output into a missing folder": (["train.py", "--output", "no/report"], "--output: there is no folder 'no'"),
     "output onto a folder": (["train.py", "--output", "docs"], "'docs' is a folder"),

@@ -17,10 +17,11 @@ def write(text: str, folder: str = ".") -> None:
 
 def test_all_settings(folder: Path) -> None:
     write(
-        '[tool.accelerate-migrate]\ntarget = "accelerate"\nselect = ["AM1"]\nignore = ["AM13"]\nexclude = ["old/"]\n'
+        '[tool.accelerate-migrate]\ntarget = "accelerate"\ncheckpoints = "state"\n'
+        'select = ["AM1"]\nignore = ["AM13"]\nexclude = ["old/"]\n'
         "respect-git = false\njobs = 2\n"
     )
-    assert load_settings(["."]) == Settings("accelerate", ("AM1",), ("AM13",), ("old/",), False, 2)
+    assert load_settings(["."]) == Settings("accelerate", "state", ("AM1",), ("AM13",), ("old/",), False, 2)
 
 
 def test_nothing_is_settled_without_a_table(folder: Path) -> None:
@@ -43,11 +44,12 @@ def test_the_nearest_one_above_all_paths_holds(folder: Path) -> None:
     ("line", "message"),
     [
         ("slect = ['AM1']", r"slect is no setting; did you mean 'select'\?"),
-        ("frobnicate = 1", "frobnicate is no setting; known are target, select"),
+        ("frobnicate = 1", "frobnicate is no setting; known are target, checkpoints, select"),
         ("respect_git = true", r"respect_git is no setting; did you mean 'respect-git'\?"),
         ("select = 'AM1'", "select must be a list of strings, not 'AM1'"),
         ("exclude = [1]", "exclude must be a list"),
         ("target = 'torch'", 'target must be "runtime" or "accelerate"'),
+        ("checkpoints = 'none'", 'checkpoints must be "keep" or "state"'),
         ("respect-git = 1", "respect-git must be true or false"),
         ("jobs = 0", "jobs must be a number from 1"),
         ("jobs = true", "jobs must be a number from 1"),

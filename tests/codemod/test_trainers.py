@@ -342,3 +342,78 @@ def test_a_branch_that_makes_the_optimizer_prepares_there() -> None:
             """
         }
     )
+
+
+TWO_STEPS = """
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+    class Training:
+        def init(self, data):
+            self.model = nn.Linear(8, 3)
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            self.loader = DataLoader(data, batch_size=32, shuffle=True)
+
+        def run(self):
+            for x, y in self.loader:
+                loss = F.cross_entropy(self.model(x), y)
+                loss.backward()
+                self.optimizer.step()
+
+
+    training = Training()
+    training.init([])
+    training.run()
+"""
+
+
+def test_a_method_sets_up_before_another_one_trains() -> None:
+    lines = lines_of(migrated({"train.py": TWO_STEPS})["train.py"])
+    assert "self.accelerator = Accelerator()" in lines
+    assert "self.accelerator.backward(loss)" in lines
+
+
+def test_a_method_that_sets_up_under_a_condition_does_not() -> None:
+    text = TWO_STEPS.replace("    training.init([])", "    if input():\n        training.init([])")
+    (refused,) = said(migrated({"train.py": text})["train.py"], Severity.REFUSED)
+    assert "cannot be passed" in refused
+
+
+def test_another_object_is_set_up() -> None:
+    text = TWO_STEPS.replace("    training.run()", "    training = Training()\n    training.run()")
+    assert migrated({"train.py": text})["train.py"].status is Status.REFUSED
+
+
+def test_the_optimizers_of_other_files_say_nothing_of_one_that_is_not_known() -> None:
+    check = """
+        import torch
+        from torch import nn
+        from nets import Net
+
+        def test():
+            model = Net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            model(torch.ones(2, 8)).mean().backward()
+            optimizer.step()
+
+        test()
+    """
+    train = """
+        import torch
+        from torch.utils.data import DataLoader
+        from nets import Net
+        import settings
+
+        model = getattr(settings, "model")(Net)
+        optimizer = getattr(settings, "optimizer")(model)
+        for x in DataLoader([], batch_size=4, shuffle=True):
+            model(x).mean().backward()
+            optimizer.step()
+    """
+    nets = "from torch import nn\n\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(8, 3)\n"
+    results = migrated({"check.py": check, "train.py": train, "nets.py": nets})
+    assert "no optimizer that is known" in said(results["train.py"], Severity.REFUSED)[0]
+    assert results["check.py"].status is Status.MIGRATED

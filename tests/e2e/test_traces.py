@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from accelerate_migrate.findings import Target
+from accelerate_migrate.findings import Checkpoints, Target
 from accelerate_migrate.verify.compare import compare, in_step, losses, one_process_view
 from accelerate_migrate.verify.run import Run
 from support.cases import CASES, Case, texts
@@ -33,7 +33,10 @@ class Trained:
     after: list[Run]
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
+KEEPING = [case for case in CASES if case.checkpoints is Checkpoints.KEEP]  # the others have a test of their own
+
+
+@pytest.fixture(scope="module", params=KEEPING, ids=lambda case: case.name)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     case: Case = request.param
     results = case.migrate()

@@ -5,7 +5,7 @@
     fixtures/NAME/launch.yaml      the launch config it leaves beside it (the script is called train.py)
     fixtures/NAME/findings.txt     its findings, a line each: LINE CODE SEVERITY
     fixtures/NAME/after.accelerate.py   only where ``--target accelerate`` gives more than another import
-    fixtures/NAME/case.toml        how it is trained; may be missing
+    fixtures/NAME/case.toml        how it is trained, and ``checkpoints = "state"`` for that option; may be missing
 
 A program of several files has folders ``before/`` and ``after/`` in the place of the scripts; ``train.py`` is started.
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accelerate_migrate.findings import FileResult, Options, Target
+from accelerate_migrate.findings import Checkpoints, FileResult, Options, Target
 from accelerate_migrate.migrate import migrate_program
 from accelerate_migrate.source import Script
 
@@ -49,6 +49,7 @@ class Case:
     """One folder of ``fixtures/``."""
 
     folder: Path
+    checkpoints: Checkpoints = Checkpoints.KEEP
     one: Training = field(default_factory=Training)
     two: Training = field(default_factory=Training)
 
@@ -73,13 +74,16 @@ class Case:
 
     def migrate(self, target: Target = Target.RUNTIME) -> dict[str, FileResult]:
         """The tool's result for each file, ``train.py`` first."""
-        return migrated(self.before, target)
+        return migrated(self.before, target, self.checkpoints)
 
 
-def migrated(files: dict[str, bytes], target: Target = Target.RUNTIME) -> dict[str, FileResult]:
+def migrated(
+    files: dict[str, bytes], target: Target = Target.RUNTIME, checkpoints: Checkpoints = Checkpoints.KEEP
+) -> dict[str, FileResult]:
     """The tool's result for each file of a program, ``train.py`` first."""
     names = sorted(files, key=lambda name: (name != "train.py", name))
-    results = migrate_program([Script(name, files[name]) for name in names], Options(target=target))
+    options = Options(target=target, checkpoints=checkpoints)
+    results = migrate_program([Script(name, files[name]) for name in names], options)
     return dict(zip(names, results, strict=True))
 
 
@@ -97,7 +101,12 @@ def _case(folder: Path) -> Case:
     table = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     one = Training(_runs(table, ((),)))
     two = table.get("two_processes", {})
-    return Case(folder, one, Training(_runs(two, one.runs), two.get("losses"), two.get("lines")))
+    return Case(
+        folder,
+        Checkpoints(table.get("checkpoints", "keep")),
+        one,
+        Training(_runs(two, one.runs), two.get("losses"), two.get("lines")),
+    )
 
 
 CASES = [_case(before.parent) for before in sorted([*FIXTURES.glob("*/before.py"), *FIXTURES.glob("*/before")])]

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from difflib import unified_diff
 from textwrap import dedent
 
-from accelerate_migrate.findings import FileResult, Finding, Options, Severity, Status, Target
+from accelerate_migrate.findings import Checkpoints, FileResult, Finding, Options, Severity, Status, Target
 from accelerate_migrate.migrate import migrate_program
 from accelerate_migrate.source import Script
 
@@ -123,10 +123,11 @@ def migrate(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     path: str = "train.py",
+    checkpoints: Checkpoints = Checkpoints.KEEP,
 ) -> FileResult:
     """The tool's result for one script."""
     data = source.encode() if isinstance(source, str) else source
-    return migrate_program([Script(path, data)], Options(target, tuple(select), tuple(ignore)))[0]
+    return migrate_program([Script(path, data)], Options(target, tuple(select), tuple(ignore), checkpoints))[0]
 
 
 def migrated(source: str, *, target: Target = Target.RUNTIME, ignore: Sequence[str] = ()) -> str:
@@ -142,16 +143,18 @@ def check_migrated(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     path: str = "train.py",
+    checkpoints: Checkpoints = Checkpoints.KEEP,
 ) -> None:
     """The script becomes what its marked lines say, and a second run changes nothing; ``path`` tells its neighbours."""
     wanted = sketch(*parts)
     assert wanted.after != wanted.before, "nothing is marked as changed: check_unchanged says that"
     ast.parse(wanted.before)
-    result = migrate(wanted.before, target=target, select=select, ignore=ignore, path=path)
+    options = Options(target, tuple(select), tuple(ignore), checkpoints)
+    result = migrate_program([Script(path, wanted.before.encode())], options)[0]
     assert result.status is Status.MIGRATED, result.findings
     assert result.text_after() == wanted.after, difference(wanted.after, result.text_after())
     _check_findings(wanted, result, [f for f in result.findings if f.severity in ASKING])
-    again = migrate(result.text_after(), target=target, select=select, ignore=ignore, path=path)
+    again = migrate_program([Script(path, result.text_after().encode())], options)[0]
     assert (again.status, again.after) == (Status.UNCHANGED, None)
 
 

@@ -286,6 +286,8 @@ class Calls(Store):
         site = self.site(role, node, frame, name)
         self.constructed(site, given)
         details = self.details[site]
+        if role is Role.OPTIMIZER and _is_given_tensors(node, frame.module):
+            details.owns_tensors = True
         if role is Role.LOADER and "collate_fn" in given.keywords:
             details.own_collate = given.keywords["collate_fn"].const() is not None
         if role is Role.LOSS:
@@ -325,6 +327,14 @@ class Calls(Store):
         details.owners = found if known is None else known | found
         if details.owners != known:
             self.clock.change(site)
+
+
+def _is_given_tensors(node: ast.Call, module: Module) -> bool:
+    """Whether an optimizer is given ``[x]`` of an ``x = ….requires_grad_()``: no model, since it stands in a list."""
+    given = node.args[0] if node.args else None
+    if not isinstance(given, (ast.List, ast.Tuple)) or not given.elts:
+        return False
+    return all(isinstance(one, ast.Name) and one.id in module.asked_for_gradients for one in given.elts)
 
 
 def _makes_array(name: str, given: Arguments) -> bool:

@@ -190,6 +190,20 @@ class Module(Tree):
         """The names and attributes of which the file asks both ``.step()`` and ``.zero_grad()``."""
         return self._asked_for("step") & self._asked_for("zero_grad")
 
+    @cached_property
+    def asked_for_gradients(self) -> frozenset[str]:
+        """The names that the file binds to what ``requires_grad_()`` gives."""
+        return frozenset(
+            target.id
+            for node in self.walk()
+            if isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Attribute)
+            and node.value.func.attr == "requires_grad_"
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        )
+
     def _asked_for(self, attribute: str) -> frozenset[str]:
         return frozenset(
             ast.unparse(node.value)

@@ -201,9 +201,32 @@ class Placement:
             if getattr(creation.scope, "name", "") == "__init__":
                 return True
             calls = self.training.store.callers.get(function, set())
-            return bool(calls) and all(self.reaches(self._host(call)) for call in calls)
+            return bool(calls) and all(
+                self._is_made_before(creation, call) or self.reaches(self._host(call)) for call in calls
+            )
         holder = self._holder(owner)
         return holder is not None and self.reaches(_required(_initialiser(holder)))
+
+    def _is_made_before(self, creation: Creation, call: ast.Call) -> bool:
+        """Whether the method that makes the accelerator has run on the object of a call: ``t.init(); t.run()``."""
+        module = self.module
+        if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name):
+            return False
+        name, here = call.func.value.id, module.function(call)
+        path: list[ast.AST] = [call, *module.ancestors(call)]
+        for made in self.training.store.callers.get(creation.scope, set()):
+            if module.function(made) is not here or not isinstance(made.func, ast.Attribute):
+                continue
+            statement = module.parents[made]
+            if ast.unparse(made.func.value) != name or not isinstance(statement, ast.Expr):
+                continue
+            block = module.block(statement)
+            behind = block[block.index(statement) + 1 :]
+            bound = (n for n in module.walk(here) if isinstance(n, ast.Name) and n.id == name)
+            rebound = any(isinstance(n.ctx, ast.Store) and n.lineno > statement.lineno for n in bound)
+            if any(around in behind for around in path) and not rebound:
+                return True
+        return False
 
     def _keeps_its_parameters(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         """Whether a call still reaches the function itself: its decorators are those of torch that hand all on."""

@@ -107,13 +107,20 @@ class Plan:
         seen.add(scope)
         leading = self.training.leading_to(group.anchor, scope)
         if leading and isinstance(node, (ast.expr, ast.stmt)):  # this function leads to the prepare elsewhere
-            return node.lineno > min(s.lineno for s in leading)
+            if node.lineno > min(s.lineno for s in leading):
+                return True
+            return any(self._leads(inner, group) for inner in ast.walk(node) if inner is not node)
         calls = self.store.callers.get(scope, set())
         if isinstance(scope, ast.Module) and not self.module.is_active(scope):
             return False  # a script that does not train
         if not calls or isinstance(scope, ast.Module):
             return True
         return any(self._runs_behind(group, call, seen) for call in calls)
+
+    def _leads(self, node: ast.AST, group: Group) -> bool:
+        """Whether a call prepares the group before it returns, like the first one of ``Trainer(args).run()``."""
+        called = self.store.calls.get(node, ()) if isinstance(node, ast.Call) else ()
+        return any(group.scope in self.training.called_from(callee) for callee in called)
 
 
 def plan_training(training: Training) -> Plan | None:
@@ -124,6 +131,7 @@ def plan_training(training: Training) -> Plan | None:
         raise Unclear(
             "gradients are computed here, but no optimizer that is known steps on them", training.backwards[0]
         )
+    _check_steps(training)
     if not training.models:
         _check_only_tensors(training)
     check_gradients(training)
@@ -140,6 +148,28 @@ def plan_training(training: Training) -> Plan | None:
         if not placement.available(call):
             raise Unclear("the accelerator cannot be passed to the code that trains", call)
     return Plan(training.module, training.store, training, definitions, evaluations, homes, groups, placement, parallel)
+
+
+def _check_steps(training: Training) -> None:
+    """Raise ``Unclear`` where what uses the gradients of a backward steps, but is no optimizer that is known.
+
+    Other files of the program may have optimizers of their own: those say nothing about this backward.
+    """
+    known = {training.module.function(call) for call in (*training.steps, *training.outside_steps)}
+    unknown = {
+        training.module.function(node)
+        for node in training.module.walk()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
+        if training.value(node.func.value).may_be_unknown() and not node.args and node not in training.steps
+    }
+    checked: dict[ast.AST, bool] = {}
+    for call in training.backwards if unknown else ():
+        function = training.module.function(call)
+        if function not in checked:
+            reached = {s for above in training.callers_of(function) for s in training.called_from(above)}
+            checked[function] = known.isdisjoint(reached) and not unknown.isdisjoint(reached)
+        if checked[function]:
+            raise Unclear("gradients are computed here, but no optimizer that is known steps on them", call)
 
 
 def _check_only_tensors(training: Training) -> None:

@@ -119,6 +119,19 @@ class _Function:
                 branches = [{n for n in chain if n in around.body} for chain in (mine, theirs)]
                 if bool(branches[0]) != bool(branches[1]):
                     return True
+        return self._leaves(one, set(theirs))
+
+    def _leaves(self, node: ast.AST, theirs: set[ast.AST]) -> bool:
+        """Whether a branch around a node, in which another one is not, surely ends the round or the function."""
+        inside = node
+        for around in self.module.ancestors(node):
+            if isinstance(around, ast.If) and around not in theirs:
+                branch = around.body if inside in around.body else around.orelse
+                if inside in branch and isinstance(branch[-1], (ast.Continue, ast.Break, ast.Return, ast.Raise)):
+                    return True
+            elif isinstance(around, (ast.For, ast.While)):
+                return False
+            inside = around
         return False
 
     # ---- what a loss was computed from

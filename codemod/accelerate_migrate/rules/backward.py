@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis.atoms import Number, Reduction, Tensor
+from accelerate_migrate.analysis.clearing import are_cleared
 from accelerate_migrate.analysis.reuse import repeated_backwards
 from accelerate_migrate.rules.base import Context, Rule, short
 
@@ -58,7 +59,15 @@ def _name_repeated(context: Context) -> None:
     for call, models in repeated_backwards(context.plan.training, context.plan.prepared).items():
         if context.is_gone(call):
             continue
-        named = " and ".join(sorted({f"`{h.name}`" for h in context.plan.homes if h.sites & models}))
+        used = frozenset(model for model in models if not are_cleared(context.plan.training, call, model))
+        named = " and ".join(sorted({f"`{h.name}`" for h in context.plan.homes if h.sites & (used or models)}))
+        if not used:
+            context.note(
+                call,
+                f"a second backward through one forward of {named or 'the model'}: on several processes these "
+                "gradients are not averaged, and they are cleared before anything steps on them",
+            )
+            continue
         context.review(
             call,
             f"a second backward through one forward of {named or 'the model'}: on several processes these gradients "

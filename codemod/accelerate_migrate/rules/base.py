@@ -65,6 +65,7 @@ class Context:
     ready: dict[Creation, int] = field(default_factory=dict)  # the line behind which the names in these are bound
     imports: dict[Creation, set[str]] = field(default_factory=dict)  # further names to import from the target package
     after_creation: dict[Creation, list[str]] = field(default_factory=dict)  # statements right behind a creation
+    after_prepare: dict[ast.stmt, list[str]] = field(default_factory=dict)  # ... and behind the `prepare` at an anchor
     _found: dict[Module, list[Finding]] = field(default_factory=dict)
     _rule: Rule | None = None
 

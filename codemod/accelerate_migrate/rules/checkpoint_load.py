@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from accelerate_migrate.analysis.atoms import Loaded, Role, Site
+from accelerate_migrate.analysis.atoms import Loaded, Role, Share, Site
 from accelerate_migrate.analysis.library import DATA_PARALLEL
 from accelerate_migrate.edits import AddArgument, Insert
 from accelerate_migrate.rules.base import Context, Rule, short
@@ -43,6 +43,7 @@ def _wait_for_saved(context: Context) -> None:
             or save.lineno > call.lineno
             or not context.may_change(call)
             or not context.has_accelerator(call)
+            or _is_read_by_one(context, call)
         ):
             continue
         statement: ast.stmt = context.plan.module.statement(call)
@@ -55,6 +56,16 @@ def _wait_for_saved(context: Context) -> None:
             waited.add(statement)
             context.edit(Insert(statement, f"{context.accelerator(call)}.wait_for_everyone()"))
             context.migrated(call, f"every process waits until {short(call.args[0])} is written")
+
+
+def _is_read_by_one(context: Context, call: ast.Call) -> bool:
+    """Whether only the first process comes here, which wrote the file itself; the others would not wait with it."""
+    return any(
+        context.plan.parallel.share(part) is Share.MAIN
+        for around in context.plan.module.ancestors(call)
+        if isinstance(around, (ast.If, ast.IfExp))
+        for part in (around.test.values if isinstance(around.test, ast.BoolOp) else [around.test])
+    )
 
 
 def _loaded_into(context: Context) -> set[Loaded]:

@@ -6,8 +6,9 @@ import ast
 
 from accelerate_migrate.analysis.atoms import Object, Role, StateDict
 from accelerate_migrate.analysis.values import flatten
+from accelerate_migrate.edits import ReplaceStatement
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import library_calls, method_calls, own_statement, without_module
+from accelerate_migrate.rules.calls import library_calls, library_names, method_calls, own_statement, without_module
 from accelerate_migrate.rules.once import writes_to_memory
 
 
@@ -50,6 +51,10 @@ def _save(context: Context, call: ast.Call) -> None:
     accelerator = context.accelerator(call)
     statement = own_statement(context.plan, call)
     holder = _with_around(context, call)
+    path = _opened_for_this(context, call, holder) if holder is not None else None
+    if holder is not None and path is not None and context.may_change(holder):
+        _save_to(context, call, holder, path)
+        return
     if holder is not None or len(call.args) != 2 or call.keywords:
         target: ast.stmt | None = holder or statement
         if target is None or (_saves_state(context, call) and holder is None):
@@ -62,14 +67,45 @@ def _save(context: Context, call: ast.Call) -> None:
             call, "written by the main process only; a model whose parameters are sharded must be gathered before"
         )
         return
-    whole = context.plan.value(call.args[0]).sites(Role.MODEL)
-    if whole and all(context.plan.is_prepared_at(s, call) for s in whole):
+    if _is_whole_model(context, call):
         context.migrated(call, f"{short(call)} -> {accelerator}.save(...) of the unwrapped model")
         context.replace(call, f"{accelerator}.save({accelerator}.unwrap_model({{0}}), {{1}})", *call.args)
         return
     _unwrap_inside(context, call)
     context.migrated(call, f"{short(call.func)} -> {accelerator}.save")
     context.replace(call.func, f"{accelerator}.save")
+
+
+def _is_whole_model(context: Context, call: ast.Call) -> bool:
+    whole = context.plan.value(call.args[0]).sites(Role.MODEL)
+    return bool(whole) and all(context.plan.is_prepared_at(site, call) for site in whole)
+
+
+def _opened_for_this(context: Context, call: ast.Call, holder: ast.With) -> ast.expr | None:
+    """The path of ``with open(path, "wb") as file: torch.save(x, file)``, which does nothing else."""
+    opened, name = holder.items[0].context_expr, holder.items[0].optional_vars
+    if len(holder.items) != 1 or not isinstance(opened, ast.Call) or not isinstance(name, ast.Name):
+        return None
+    alone = own_statement(context.plan, call)
+    if holder.body != [alone] or len(call.args) != 2 or call.keywords or ast.unparse(call.args[1]) != name.id:
+        return None
+    plain = (
+        len(opened.args) == 2 and not opened.keywords and library_names(context.plan, opened.func) == {"builtins.open"}
+    )
+    return opened.args[0] if plain and ast.unparse(opened.args[1]) in ("'wb'", "'bw'") else None
+
+
+def _save_to(context: Context, call: ast.Call, holder: ast.With, path: ast.expr) -> None:
+    """Save by the path: the accelerator opens the file, on one process, when every process has given its part."""
+    accelerator = context.accelerator(call)
+    saved = f"{accelerator}.save({{0}}, {{1}})"
+    if _is_whole_model(context, call):
+        saved = f"{accelerator}.save({accelerator}.unwrap_model({{0}}), {{1}})"
+    else:
+        _unwrap_inside(context, call)
+    context.edit(ReplaceStatement(holder, saved, (call.args[0], path)))
+    context.gone.update((call.func, call.args[1], holder.items[0].context_expr))
+    context.migrated(call, f"{short(call.func)} -> {accelerator}.save, which opens {short(path)} on one process")
 
 
 def _unwrap_inside(context: Context, call: ast.Call) -> None:

@@ -134,6 +134,10 @@ def _shuffles_alone(context: Context, node: ast.expr) -> bool:
         return bool(node.value)
     if context.plan.parallel.share(node) is Share.ALONE:
         return True
+    if isinstance(node, ast.IfExp):  # shuffle=False if distributed else True
+        share = context.plan.parallel.share(node.test)
+        if share in (Share.SPREAD, Share.ALONE):
+            return _shuffles_alone(context, node.orelse if share is Share.SPREAD else node.body)
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is):
         return processes.is_sampler(context.plan.value(node.left))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from accelerate_migrate.analysis import parallel_library as table
-from accelerate_migrate.analysis.atoms import Library
+from accelerate_migrate.analysis.atoms import Library, Role, Share
+from accelerate_migrate.analysis.unclear import Unclear
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import keyword, library_names
+from accelerate_migrate.rules.calls import keyword, library_names, method_calls
 
 _ASKED = {
     "horovod.torch.local_size": "num_processes",
@@ -31,10 +32,25 @@ def apply(context: Context) -> None:
         elif name == "horovod.torch.nccl_built":
             context.replace(call, "torch.distributed.is_nccl_available()")
             context.migrated(call, f"{short(call)} -> torch.distributed.is_nccl_available()")
+    if "horovod.torch.broadcast_optimizer_state" in parallel.calls.values():
+        _check_loads(context)
     for node in context.plan.module.walk():
         if isinstance(node, ast.Assign) and not context.is_gone(node) and _only_settings(context, node):
             context.migrated(node, f"`{short(node.targets[0])}` was a setting of Horovod's optimizer")
             context.delete(node)
+
+
+def _check_loads(context: Context) -> None:
+    """Raise ``Unclear`` where one process loads an optimizer's state for all: nobody hands it on any more."""
+    for call, func in method_calls(context.plan, "load_state_dict"):
+        if not context.plan.value(func.value).sites(Role.OPTIMIZER):
+            continue
+        for around in context.plan.module.ancestors(call):
+            if isinstance(around, ast.If):
+                parts = around.test.values if isinstance(around.test, ast.BoolOp) else [around.test]
+                if any(context.plan.parallel.share(part) is Share.MAIN for part in parts):
+                    told = "only the first process loads the optimizer's state, which Horovod handed on"
+                    raise Unclear(f"{told}: load it on every process first", call)
 
 
 def _settings(context: Context, call: ast.Call) -> None:

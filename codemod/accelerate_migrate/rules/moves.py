@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from accelerate_migrate.analysis.atoms import Atom, Bound, Const, Object, Origin, Role, Tensor
+from accelerate_migrate.analysis.atoms import Atom, Bound, Const, Library, Object, Origin, Role, Tensor
 from accelerate_migrate.analysis.devices import is_device_flag, is_pure_move, spelled_kinds
 from accelerate_migrate.analysis.library_arrays import CONSTANT_TENSORS
 from accelerate_migrate.analysis.modules import DEFINITIONS
+from accelerate_migrate.analysis.scopes import binding_scope
 from accelerate_migrate.analysis.values import flatten, is_device, is_index
 from accelerate_migrate.edits import AddArgument, Unwrap
 from accelerate_migrate.rules.base import Context, Rule, short
@@ -55,13 +56,53 @@ def _elsewhere(context: Context, known: set[ast.Call]) -> None:
         if not context.plan.value(func.value).of(Tensor) or "device" not in ast.unparse(target):
             continue
         one = context.plan.value(target)
-        unknown = one.may_be_unknown() or bool(one.of(Bound))
-        if unknown or any(str(constant.value).startswith("cuda") for constant in one.of(Const)):
+        if _is_unknown(context, target) or any(str(constant.value).startswith("cuda") for constant in one.of(Const)):
             context.review(
                 call,
                 f"`prepare` has put this on the process's own device, and `{ast.unparse(target)}` may be another: "
                 "take the accelerator's device in its place, or let the move go",
             )
+    _where_the_model_was(context, known)
+
+
+def _is_unknown(context: Context, device: ast.expr) -> bool:
+    one = context.plan.value(device)
+    return one.may_be_unknown() or bool(one.of(Bound) or one.of(Library) or one.sites(Role.INSTANCE))
+
+
+def _where_the_model_was(context: Context, known: set[ast.Call]) -> None:
+    """Name what goes to the device of which nothing is known but that the script moved a prepared model there."""
+    plan = context.plan
+    devices: set[tuple[ast.AST, str]] = set()
+    moved: set[ast.expr] = set()
+    for call, func in method_calls(plan, "to"):
+        target = None if call in known else _target(call)
+        if target is None or "device" not in ast.unparse(target) or not _is_unknown(context, target):
+            continue
+        if plan.value(func.value).sites(Role.MODEL) & plan.prepared and ast.unparse(func.value) != "self":
+            devices.add(_place_of(context, target))
+            moved.add(target)
+        elif _prepare_moves(context, func.value):
+            moved.add(target)  # named already
+    for node in plan.module.walk() if devices else ():
+        if not isinstance(node, ast.Call) or node in known or not context.may_change(node):
+            continue
+        moves = isinstance(node.func, ast.Attribute) and node.func.attr == "to"
+        named = keyword(node, "device")
+        target = _target(node) if moves else named.value if named is not None else None
+        if target is not None and target not in moved and _place_of(context, target) in devices:
+            context.review(
+                node,
+                f"the script's models were on `{ast.unparse(target)}`, and `prepare` has moved them to the process's "
+                "own device, which may be another: take the accelerator's device in its place",
+            )
+
+
+def _place_of(context: Context, device: ast.expr) -> tuple[ast.AST, str]:
+    """What holds a device: a variable of its own scope, or something of the file."""
+    module = context.plan.module
+    held = binding_scope(module, context.plan.store, device) if isinstance(device, ast.Name) else module.root(device)
+    return held, ast.unparse(device)
 
 
 def _is_move(context: Context, call: ast.Call, func: ast.Attribute) -> bool:

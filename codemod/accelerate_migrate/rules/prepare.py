@@ -20,6 +20,7 @@ def apply(context: Context) -> None:
             context.migrated(group.made, "this loader is prepared where it is made")
             continue
         text = rebinding(tuple(h.name for h in group.homes), f"{accelerator}.prepare", group.anchor.col_offset)
+        text = "\n".join([text, *context.after_prepare.get(group.anchor, ())])
         context.edit(Insert(group.anchor, text, after=True))
         names = ", ".join(f"`{home.name}`" for home in group.homes)
         context.migrated(group.anchor, f"prepared here: {names}")

@@ -34,6 +34,11 @@ def _reduce(context: Context, call: ast.Call, name: str) -> None:
         raise Unclear("gradients are averaged over processes by hand here; take that out: prepare does it", call)
     accelerator = context.accelerator(call)
     place = _on_device(context, tensor, accelerator)
+    if name == "horovod.torch.allreduce" and _is_copy_on_host(tensor):
+        inner = tensor.func.value  # type: ignore[attr-defined]
+        context.replace(call, f'{accelerator}.reduce({{0}}, reduction="{how}").cpu()', inner)
+        context.migrated(call, f"{short(call)} -> {accelerator}.reduce")
+        return
     if name == "horovod.torch.allreduce":
         context.replace(call, f'{accelerator}.reduce({{0}}{place}, reduction="{how}")', tensor)
         context.migrated(call, f"{short(call)} -> {accelerator}.reduce")
@@ -51,6 +56,12 @@ def _reduce(context: Context, call: ast.Call, name: str) -> None:
     context.edit(ReplaceStatement(statement, text, (tensor,)))
     context.gone.add(call.func)
     context.migrated(call, f"{short(call)} -> {accelerator}.reduce")
+
+
+def _is_copy_on_host(tensor: ast.expr) -> bool:
+    """``x.cpu()``: what comes back is on the CPU as well."""
+    called = tensor.func if isinstance(tensor, ast.Call) and not tensor.args and not tensor.keywords else None
+    return isinstance(called, ast.Attribute) and called.attr == "cpu"
 
 
 def _is_in_hook(context: Context, call: ast.Call) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.migration import PREPARED, check_migrated, check_unchanged
+from support.migration import IMPORTS, PREPARED, check_migrated, check_unchanged
 
 
 def test_becomes_a_call_of_the_accelerator() -> None:
@@ -319,3 +319,67 @@ def test_a_closure_runs_its_backward_through_the_accelerator() -> None:
              optimizer.step(closure)
         """,
     )
+
+
+def test_a_round_that_ends_behind_its_backward_has_no_second_one() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for step, (x, y) in enumerate(loader):
+             out = model(x)
+             optimizer.zero_grad()
+             if step < 10:
+        -        out.mean().backward()
+        +        accelerator.backward(out.mean())
+                 optimizer.step()
+                 continue
+             loss = F.cross_entropy(out, y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+GENERATED = """
+     critic = nn.Linear(3, 1)
+     judge = torch.optim.SGD(critic.parameters(), lr=0.1)
+     model = nn.Linear(8, 3)
+     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+     loader = DataLoader(data, batch_size=32, shuffle=True)
+    +critic, model, judge, optimizer, loader = accelerator.prepare(critic, model, judge, optimizer, loader)
+"""
+
+
+def _generated(cleared: str, behind: str, finding: str) -> None:
+    check_migrated(
+        IMPORTS,
+        "    +accelerator = Accelerator()",
+        GENERATED,
+        f"""
+         for x, y in loader:
+             {cleared}
+             made = model(x)
+        -    critic(made).mean().backward(retain_graph=True)
+        +    accelerator.backward(critic(made).mean(), retain_graph=True)
+             optimizer.step()
+             judge.zero_grad()
+        -    critic(made).pow(2).mean().backward()
+        !    {finding}
+        +    accelerator.backward(critic(made).pow(2).mean())
+             judge.step()
+             {behind}
+        """,
+    )
+
+
+def test_gradients_that_are_cleared_before_the_next_step_ask_nothing_of_a_person() -> None:
+    _generated("optimizer.zero_grad()", "pass", "AM130 note: they are cleared before anything steps on them")
+    _generated("model.zero_grad()", "pass", "AM130 note: they are cleared before anything steps on them")
+
+
+def test_gradients_that_are_not_cleared_do() -> None:
+    finding = "AM130 review: a second backward through one forward of `model`"
+    _generated("pass", "pass", finding)
+    _generated("optimizer.zero_grad()", "optimizer.step()", finding)
+    _generated("x.requires_grad or optimizer.zero_grad()", "pass", finding)

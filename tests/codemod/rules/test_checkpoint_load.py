@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated
+from support.migration import IMPORTS, PREPARED, TRAINED, check_migrated, migrated
 
 
 def test_a_checkpoint_is_read_to_the_cpu() -> None:
@@ -103,13 +103,33 @@ def test_the_wait_stands_before_the_file_is_opened() -> None:
         """
         -with open("net.pt", "wb") as file:
         -    torch.save(model.state_dict(), file)
-        !    AM150 review: written by the main process only
-        +if accelerator.is_main_process:
-        +    with open("net.pt", "wb") as file:
-        +        torch.save(accelerator.get_state_dict(model), file)
+        +accelerator.save(accelerator.get_state_dict(model), "net.pt")
         +accelerator.wait_for_everyone()
          with open("net.pt", "rb") as file:
         -    model.load_state_dict(torch.load(file))
         +    accelerator.unwrap_model(model).load_state_dict(torch.load(file, map_location="cpu"))
         """,
     )
+
+
+def test_what_the_first_process_reads_alone_is_not_waited_for() -> None:
+    text = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+
+dist.init_process_group("nccl")
+model = DDP(nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.randn(64, 8), batch_size=32):
+    model(x).mean().backward()
+    optimizer.step()
+torch.save(model.module.state_dict(), "net.pt")
+if dist.get_rank() == 0:
+    print(torch.load("net.pt").keys())
+"""
+    after = migrated(text)
+    assert "accelerator.is_main_process" in after
+    assert "wait_for_everyone" not in after

@@ -104,9 +104,28 @@ def test_an_open_file_is_guarded_since_opening_truncates_it() -> None:
         -with open("ones.pt", "wb") as stream:
         -    torch.save(torch.ones(3), stream)
         !    AM150 review: written by the main process only
+        -    stream.flush()
         +if accelerator.is_main_process:
         +    with open("ones.pt", "wb") as stream:
         +        torch.save(torch.ones(3), stream)
+        +        stream.flush()
+        """,
+    )
+
+
+def test_a_file_that_is_opened_to_save_once() -> None:
+    check_migrated(
+        PREPARED,
+        TRAINED,
+        """
+         path = "net.pt"
+        -with open(path, "wb") as stream:
+        -    torch.save(model.state_dict(), stream)
+        +accelerator.save(accelerator.get_state_dict(model), path)
+         if True:
+        -    with open("whole.pt", 'wb') as f:
+        -        torch.save(model, f)
+        +    accelerator.save(accelerator.unwrap_model(model), "whole.pt")
         """,
     )
 
@@ -169,5 +188,36 @@ def test_a_whole_model_in_a_container_that_is_filled_elsewhere_is_left_to_a_pers
         -torch.save(state, "net.pt")
         !AM150 manual: saves a prepared model whole
         +accelerator.save(state, "net.pt")
+        """,
+    )
+
+
+def test_a_trainer_that_is_made_and_started_in_one_line() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+
+
+         class Trainer:
+             def __init__(self):
+        +        self.accelerator = Accelerator()
+                 self.model = nn.Linear(8, 3)
+                 self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+                 self.loader = DataLoader(data, batch_size=32, shuffle=True)
+        +        self.model, self.optimizer, self.loader = self.accelerator.prepare(
+        +            self.model, self.optimizer, self.loader
+        +        )
+
+             def run(self):
+                 for x, y in self.loader:
+                     loss = F.cross_entropy(self.model(x), y)
+        -            loss.backward()
+        +            self.accelerator.backward(loss)
+                     self.optimizer.step()
+        -        torch.save(self.model.state_dict(), "net.pt")
+        +        self.accelerator.save(self.accelerator.get_state_dict(self.model), "net.pt")
+
+
+         Trainer().run()
         """,
     )

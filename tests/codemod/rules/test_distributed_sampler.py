@@ -163,3 +163,17 @@ def test_accelerate_would_deal_its_part_again() -> None:
     result = migrate(before, target=Target.ACCELERATE)
     assert result.status is Status.REFUSED
     assert any("would deal each part again" in finding.message for finding in result.findings)
+
+
+def test_a_loader_that_shuffles_itself_unless_a_sampler_does() -> None:
+    check_migrated(
+        BEGIN,
+        """
+        -distributed = dist.is_initialized()
+        -sampler = DistributedSampler(data) if distributed else None
+        -loader = DataLoader(data, batch_size=32, shuffle=False if distributed else True, sampler=sampler)
+        +loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        """,
+        TRAINED,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.migration import TRAINED, check_migrated
+from support.migration import TRAINED, check_migrated, check_refused
 
 IMPORTS = """
     -import horovod.torch as hvd
@@ -53,4 +53,52 @@ def test_adasum_has_no_counterpart() -> None:
         +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
         """,
         TRAINED,
+    )
+
+
+def test_an_optimizers_state_that_one_process_loads_for_all_refuses() -> None:
+    check_refused(
+        """
+         import horovod.torch as hvd
+         import torch
+         from torch import nn
+         from torch.utils.data import DataLoader
+
+         hvd.init()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         if hvd.rank() == 0 and hvd.size() > 0:
+             state = torch.load("last.pt")
+             model.load_state_dict(state["model"])
+             optimizer.load_state_dict(state["optimizer"])
+        !    AM900 refused: load it on every process first
+         optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+         for x in DataLoader(torch.randn(64, 8), batch_size=32, shuffle=True):
+             optimizer.zero_grad()
+             model(x).mean().backward()
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_number_that_was_reduced_on_the_cpu_comes_back_there() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+        -hvd.init()
+        +accelerator = Accelerator()
+         model = nn.Linear(8, 3)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        -optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         total = torch.tensor(0.0)
+        """,
+        TRAINED,
+        """
+        -total += hvd.allreduce(loss.detach().cpu(), name="loss")
+        +total += accelerator.reduce(loss.detach(), reduction="mean").cpu()
+        """,
     )

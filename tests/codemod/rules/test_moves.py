@@ -525,3 +525,26 @@ def test_a_helper_that_moves_what_it_is_given_keeps_its_guard() -> None:
             """,
         }
     )
+
+
+def test_what_goes_where_the_model_was_is_named() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+         from settings import device
+
+        +accelerator = Accelerator()
+        +
+         model = nn.Linear(8, 3).to(device)
+         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+         loader = DataLoader(data, batch_size=32, shuffle=True)
+        +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+         for x, y in loader:
+             noise = torch.randn(8, device=device)
+        !    AM120 review: take the accelerator's device in its place
+             loss = F.cross_entropy(model(x + noise), y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )

@@ -48,3 +48,45 @@ def test_tensors_trained_on_batches_would_not_be_averaged() -> None:
         !    AM900 refused: several processes would not average
         """,
     )
+
+
+def test_what_stands_in_a_list_and_was_asked_for_gradients_is_a_tensor() -> None:
+    check_migrated(
+        IMPORTS,
+        """
+         import pictures
+
+        -device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        -net = nn.Linear(8, 3).to(device).eval()
+        +accelerator = Accelerator()
+        +net = nn.Linear(8, 3).to(accelerator.device).eval()
+        -image = pictures.load("a.png").to(device).clone().requires_grad_(True)
+        +image = pictures.load("a.png").to(accelerator.device).clone().requires_grad_(True)
+         optimizer = torch.optim.Adam([image], lr=0.1)
+        +optimizer = accelerator.prepare(optimizer)
+         for step in range(20):
+             optimizer.zero_grad()
+             loss = net(image).square().mean()
+        -    loss.backward()
+        !    AM250 review: replicas
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_something_unknown_in_a_list_is_none() -> None:
+    check_refused(
+        """
+         import torch
+         import pictures
+
+         image = pictures.load("a.png")
+         optimizer = torch.optim.Adam([image], lr=0.1)
+         for step in range(20):
+             optimizer.zero_grad()
+             image.square().mean().backward()
+             optimizer.step()
+        !    AM900 refused: could not be found
+        """,
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from accelerate_migrate.findings import Checkpoints
 from accelerate_migrate.rules.base import Rule
 from accelerate_migrate.rules.registry import all_rules
 from support.migration import ASKING, migrate
@@ -70,6 +71,7 @@ class Around:
     closing: str = ""
     indent: int = 0
     dots: str = "pass"
+    checkpoints: Checkpoints = Checkpoints.KEEP
 
 
 PAGES = {
@@ -92,6 +94,11 @@ PAGES = {
     "prepare": Around(IMPORTS + "def Net():\n    return nn.Linear(8, 3)\n", EPOCH),
     "checkpoint-save": Around(IMPORTS + "epoch = 3\n" + MODEL + DATA + EPOCH),
     "checkpoint-load": Around(IMPORTS + NET, NET_OPTIMIZER + DATA + NET_EPOCH),
+    "training-state": Around(
+        IMPORTS + MODEL + DATA + "start_epoch = 0\n",
+        dots=EPOCH.replace("\n", "\n    ").rstrip(),
+        checkpoints=Checkpoints.STATE,
+    ),
     "clipping": Around(IMPORTS + MODEL + DATA + BATCH + "    model(x).mean().backward()\n", STEP, indent=4),
     "seeds": Around(IMPORTS + 'args.cuda = torch.cuda.is_available()\n', MODEL + DATA + EPOCH),
     "data-parallel": Around(IMPORTS + NET, NET_OPTIMIZER + DATA + NET_EPOCH),
@@ -191,7 +198,7 @@ def test_page_is_true(rule: Rule) -> None:
     around = PAGES[rule.name]
     snippet = "".join(" " * around.indent + line + "\n" for line in rule.before.splitlines())
     script = around.opening + snippet.replace("...", around.dots) + around.closing
-    result = migrate(script)
+    result = migrate(script, checkpoints=around.checkpoints)
     compile(script, rule.name, "exec")
     text = result.text_after()
     before, after = lines(rule.before), lines(rule.after)
