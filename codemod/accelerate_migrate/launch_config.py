@@ -36,7 +36,7 @@ DEFAULTS: Mapping[str, Inferred] = {
     "main_process_ip": Inferred(None, None, "default; needed with several machines"),
     "main_process_port": Inferred(None, None, "default; a free one"),
     "main_training_function": Inferred("main", None, "default; TPU only"),
-    "mixed_precision": Inferred("no", None, "default; no, fp16 or bf16"),
+    "mixed_precision": Inferred("no", None, "default; no, fp16, bf16 or fp8"),
     "num_machines": Inferred(1, None, "default"),
     "num_processes": Inferred(1, None, "default; processes in all, one a GPU"),
     "rdzv_backend": Inferred("static", None, "default"),
@@ -73,6 +73,7 @@ def render(script_name: str, inferred: Mapping[str, Inferred], target: Target = 
         command=f"{command} launch",
         spread="--num_processes 4" if target is Target.RUNTIME else "--multi_gpu --num_processes 4",
         rows=rows,
+        has_lines=any(fact.line is not None for fact in inferred.values()),
         width=max(len(setting) for setting, _ in rows),
     )
     return text

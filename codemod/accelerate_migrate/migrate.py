@@ -7,7 +7,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from accelerate_migrate import codes, launch_config, suppress, unsupported
 from accelerate_migrate.analysis.components import components
@@ -195,7 +195,7 @@ class _Component:
                 open_ = [n for n in known if n.line not in said and (module not in after or n.line in apart[module])]
                 findings = tuple(sorted([*findings, *open_], key=lambda f: (f.line, f.column, f.code)))
             if module not in after:
-                self._settle(_unchanged(script, findings))
+                self._settle(replace(_unchanged(script, findings), launch_config=launched.get(module)))
                 continue
             self._settle(
                 FileResult(

@@ -12,6 +12,7 @@ import yaml
 
 from accelerate_migrate.findings import Target
 from accelerate_migrate.launch_config import DEFAULTS, Inferred, render
+from support.migration import migrate_files
 
 
 def test_without_any_fact_it_runs_anywhere() -> None:
@@ -69,3 +70,43 @@ def test_the_launcher_of_accelerate_takes_it(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "precision bf16" in done.stdout
+
+
+def test_it_stands_beside_the_script_that_is_started() -> None:
+    results = migrate_files(
+        {
+            "run.py": """\
+import torch
+from torch import nn
+from engine import Trainer
+
+model = nn.Linear(2, 1)
+loader = torch.utils.data.DataLoader(torch.ones(8, 2), batch_size=2)
+Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1), loader).fit()
+""",
+            "engine.py": """\
+import torch
+
+class Trainer:
+    def __init__(self, model, optimizer, loader):
+        self.device = torch.device("cuda")
+        self.model = model.to(self.device)
+        self.optimizer = optimizer
+        self.loader = loader
+
+    def fit(self):
+        for x in self.loader:
+            self.optimizer.zero_grad()
+            self.model(x.to(self.device)).sum().backward()
+            self.optimizer.step()
+        torch.save(self.model.state_dict(), "final.pt")
+""",
+        }
+    )
+    started = next(result for path, result in results.items() if path.endswith("run.py"))
+    held = next(result for path, result in results.items() if path.endswith("engine.py"))
+    assert held.after is not None
+    assert b"self.accelerator.save(self.accelerator.get_state_dict(self.model)" in held.after
+    assert (started.after, held.launch_config) == (None, None)
+    assert started.launch_config is not None
+    assert "--config_file run.launch.yaml run.py" in started.launch_config

@@ -23,15 +23,16 @@ class LaunchFact:
 
 
 def entries(plan: Plan, changed: set[Module]) -> list[Module]:
-    """The changed files that are started to train: each runs the set-up itself, or holds it where none does."""
+    """The files that are started to train: each runs the set-up, its own or a changed file's; where none is known to,
+    the changed file that holds it."""
     found: list[Module] = []
     for creation in plan.placement.creations:
         callers = [s for s in plan.training.callers_of(creation.scope) if isinstance(s, ast.Module)]
         own = plan.module.module_of(creation.scope)
         started = [plan.module.module_of(scope) for scope in callers]
-        runs = [m for m in started if m is not None and m in changed]
-        for module in runs or ([own] if own is not None and own in changed else []):
-            if module not in found:
+        runs = [m for m in started if m is not None]
+        for module in (runs or [own]) if own is not None and own in changed else []:
+            if module is not None and module not in found:
                 found.append(module)
     return found
 
@@ -55,7 +56,7 @@ def _all(plan: Plan, modules: list[Module]) -> Iterator[LaunchFact]:
             why = f"the script's own `{mode.text}` decides"
             yield LaunchFact("mixed_precision", "no", mode.node.lineno, why)
         elif mode is not None and mode.type in ("fp16", "bf16"):
-            yield LaunchFact("mixed_precision", mode.type, mode.node.lineno, "the script asks for it, where CUDA is")
+            yield LaunchFact("mixed_precision", mode.type, mode.node.lineno, "the script asks for it")
     nodes = [node for module in modules for node in module.walk()]
     for node in nodes:
         if isinstance(node, ast.Call) and plan.training.library_names(node.func) & DATA_PARALLEL:

@@ -59,7 +59,7 @@ def _show(console: Console, result: FileResult, view: View) -> None:
     from rich.text import Text
 
     findings = [finding for finding in result.findings if _wanted(finding, view)]
-    if result.status is Status.UNCHANGED and not findings and not view.verbose:
+    if result.status is Status.UNCHANGED and not findings and result.launch_config is None and not view.verbose:
         return
     added, removed = result.line_counts()
     title = Text.assemble(
