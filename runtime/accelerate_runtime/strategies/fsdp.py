@@ -85,7 +85,6 @@ class FullyShardedDataParallel(Strategy):
         given: dict[int, torch.Tensor] = {}
         arguments: dict[str, Any] = {
             "mesh": self.mesh,
-            "reshard_after_forward": plugin.reshard_after_forward,
             "offload_policy": self._offload_policy(),
         }
         policy = self._precision_policy()
@@ -93,7 +92,12 @@ class FullyShardedDataParallel(Strategy):
         for part in [*parts, model]:  # one at a time: only one whole part needs to fit on the device
             bring(part, device, plugin.param_init_fn, given)
             arguments["ignored_params"] = ignored_parameters(model, plugin.ignored_modules) or None
-            fully_shard(part, mp_policy=policy if part is model else inner, **arguments)
+            if part is model:  # backward begins with it: freeing it for that moment saves no memory at the peak
+                arguments["reshard_after_forward"] = None if plugin.reshard_after_forward else False
+                fully_shard(part, mp_policy=policy, **arguments)
+            else:
+                arguments["reshard_after_forward"] = plugin.reshard_after_forward
+                fully_shard(part, mp_policy=inner, **arguments)
         self._sharded.note(before, dict(model.named_parameters(remove_duplicate=False)))
         for group in _groups(model):
             hold(group.mesh_info)

@@ -1,6 +1,7 @@
-"""A training step on two gloo processes, prepared beside raw DistributedDataParallel with a DistributedSampler.
+"""A training step on two gloo processes, prepared beside the raw engine (DistributedDataParallel, fully_shard) with a
+DistributedSampler.
 
-python benchmarks/runtime_ddp.py [ROUNDS]
+python benchmarks/runtime_engines.py [ROUNDS]
 """
 
 from __future__ import annotations
@@ -8,16 +9,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import torch
 from _common import line, take_turns
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from accelerate_runtime import Accelerator
+from accelerate_runtime import Accelerator, FullyShardedDataParallelPlugin
 
 BATCH, STEPS = 16, 100  # of an epoch
 
@@ -27,19 +29,41 @@ def main(rounds: int) -> None:
         launch = [sys.executable, "-m", "accelerate_runtime", "launch", "--cpu", "--num_processes", "2"]
         sys.exit(subprocess.run([*launch, __file__, str(rounds)]).returncode)
     torch.set_num_threads(1)
-    accelerator = Accelerator()
+    measure("step, two gloo processes", "raw DDP", DistributedDataParallel, Accelerator(), rounds, 1.05, "1.25")
+    plugin = FullyShardedDataParallelPlugin(auto_wrap_policy="size_based_wrap", min_num_params=1000)
+    measure("step, FSDP on two processes", "raw FSDP2", sharded, Accelerator(fsdp_plugin=plugin), rounds, 1.03)
+
+
+def sharded(model: nn.Module) -> nn.Module:
+    """As the plugin above has it."""
+    for part in model:
+        if sum(parameter.numel() for parameter in part.parameters()) >= 1000:
+            fully_shard(part)
+    fully_shard(model)
+    return model
+
+
+def measure(
+    name: str,
+    beside: str,
+    wrap: Callable[[nn.Module], nn.Module],
+    accelerator: Accelerator,
+    rounds: int,
+    target: float,
+    accelerate: str = "",
+) -> None:
+    """Print the CPU time of a prepared step as a ratio to that of the raw engine, which `wrap` makes."""
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(2 * STEPS * BATCH, 32), torch.randn(2 * STEPS * BATCH, 1))
     loss_of = nn.MSELoss()
 
-    def build() -> tuple[nn.Module, torch.optim.Optimizer]:
+    def build() -> nn.Module:
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 1))
-        return model, torch.optim.SGD(model.parameters(), lr=1e-3)
+        return nn.Sequential(nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 1))
 
     def raw() -> Iterator[None]:
-        model, optimizer = build()
-        model = DistributedDataParallel(model)
+        model = wrap(build())
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
         sampler = DistributedSampler(data)
         loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
         for epoch in count():
@@ -51,8 +75,9 @@ def main(rounds: int) -> None:
                 yield
 
     def prepared() -> Iterator[None]:
+        model = build()
         loader = DataLoader(data, batch_size=BATCH, shuffle=True)
-        model, optimizer, loader = accelerator.prepare(*build(), loader)
+        model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1e-3), loader)
         for _ in count():
             for x, y in loader:
                 accelerator.backward(loss_of(model(x), y))
@@ -63,8 +88,7 @@ def main(rounds: int) -> None:
     measured = take_turns({"raw": raw(), "prepared": prepared(), "raw again": raw()}, rounds)
     ratio, again = accelerator.reduce(torch.tensor(measured), "mean").tolist()
     if accelerator.is_main_process:
-        name, note = "step, two gloo processes", f"(raw x raw {again:.3f})"
-        print(line(name, f"{ratio:.3f} x raw DDP", ratio, 1.05, "", "1.25", note))
+        print(line(name, f"{ratio:.3f} x {beside}", ratio, target, "", accelerate, f"(raw x raw {again:.3f})"))
 
 
 if __name__ == "__main__":
