@@ -85,7 +85,7 @@ def read_accumulation(steps: Any, plugin: GradientAccumulationPlugin | None) -> 
         if steps != 1:
             raise ValueError(f"pass gradient_accumulation_steps={steps!r} or gradient_accumulation_plugin, not both")
         return plugin
-    told = number_from_env("ACCELERATE_GRADIENT_ACCUMULATION_STEPS")
+    told = number_from_env("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", 1)
     return GradientAccumulationPlugin(num_steps=check_steps(steps if told is None else told))
 
 

@@ -60,19 +60,22 @@ def get_int_from_env(env_keys: Iterable[str], default: int) -> int:
     return next((number for number in numbers if number is not None and number >= 0), default)
 
 
-def number_from_env(key: str) -> int | None:
+def number_from_env(key: str, least: int | None = None) -> int | None:
     """A whole number in an environment variable; None where it is not set, or empty.
 
     Raises:
-        ValueError: it is set to something else.
+        ValueError: it is set to something else, or to less than `least`.
     """
     text = os.environ.get(key)
     if not text:
         return None
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         raise ValueError(f"environment variable {key}={text!r} is not a whole number") from None
+    if least is not None and number < least:
+        raise ValueError(f"environment variable {key}={text!r}: it must be {least} or more")
+    return number
 
 
 @contextmanager

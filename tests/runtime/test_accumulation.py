@@ -174,6 +174,13 @@ def test_the_environment_wins_over_the_argument(monkeypatch: pytest.MonkeyPatch)
     assert Accelerator(gradient_accumulation_steps=2).gradient_accumulation_steps == 4
 
 
+@pytest.mark.parametrize("text", ["0", "-3", "two"])
+def test_what_the_environment_says_must_be_a_number_of_steps(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", text)
+    with pytest.raises(ValueError, match=f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS='{text}'"):
+        Accelerator()
+
+
 def test_backward_takes_what_a_tensors_backward_takes() -> None:
     accelerator, x = Accelerator(), torch.ones(2, requires_grad=True)
     y = x * 3

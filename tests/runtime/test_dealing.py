@@ -196,5 +196,5 @@ def test_a_loader_may_be_prepared_without_an_accelerator() -> None:
     second = prepare_data_loader(loader, "cpu", num_processes=2, process_index=1)
     assert [x.tolist() for (x,) in second] == [[2, 3], [6, 7]]
     assert GradientState().active_dataloader is None
-    with pytest.raises(NotImplementedError, match="torch_device_mesh"):
+    with pytest.raises(NotImplementedError, match=r"prepare_data_loader\(torch_device_mesh=1\)"):
         prepare_data_loader(loader, torch_device_mesh=1)

@@ -57,7 +57,7 @@ def test_devices_are_counted_only_where_they_matter() -> None:
     [(None, "CUDA_VISIBLE_DEVICES"), ("MULTI_GPU", "CUDA_VISIBLE_DEVICES"), ("MULTI_XPU", "ZE_AFFINITY_MASK")],
 )
 def test_chosen_devices_go_by_the_vendors_variable(kind: str | None, variable: str) -> None:
-    got = plan(LaunchConfig(gpu_ids="0,2", distributed_type=kind), devices=4)
+    got = plan(LaunchConfig(gpu_ids="0, 2", distributed_type=kind), devices=4)
     assert got.environment[variable] == "0,2"
 
 
@@ -67,8 +67,11 @@ def test_missing_devices_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "GPUs were asked for" in plan(asked, devices=0).warnings[0]
     assert plan(asked, devices=2).warnings == ()
     assert plan(LaunchConfig(), devices=0).warnings == ()
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "on")
     assert plan(asked, devices=0).warnings == ()
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "perhaps")
+    with pytest.raises(ConfigError, match="ACCELERATE_USE_CPU='perhaps' is neither true nor false"):
+        plan(asked, devices=0)
 
 
 def test_machines_share_the_processes() -> None:

@@ -27,6 +27,11 @@ Pair = namedtuple("Pair", "left right")
 
 
 @dataclass(frozen=True)
+class Predictions:
+    logits: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Example:
     x: torch.Tensor
     name: str
@@ -104,6 +109,8 @@ def test_nested_tensors_are_not_padded() -> None:
 def test_small_helpers() -> None:
     assert find_batch_size({"a": 1, "b": [torch.tensor(1), torch.ones(3, 2)]}) == 3
     assert find_batch_size([torch.tensor(1)]) is None
+    predictions = concatenate([Predictions(torch.ones(1)), Predictions(torch.zeros(2))])
+    assert predictions.logits.tolist() == [1, 0, 0]
     joined = concatenate([{"a": (torch.ones(1),)}, {"a": (torch.zeros(2),)}])
     assert joined["a"][0].tolist() == [1, 0, 0]
     with pytest.raises(TypeError, match="not str"):

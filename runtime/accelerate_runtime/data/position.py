@@ -211,15 +211,9 @@ class Position:
                     f"the loader's state is that of process index {state['process']}, but this is {self.index}: each "
                     "process saves and loads its own."
                 )
-            self._expect(
-                "samples in the dataset", state["dataset"], self.length_of(self.base.dataset), "use the same dataset"
-            )
-            self._expect(
-                "batches in an epoch",
-                state["batches"],
-                self.length_of(self.base),
-                "use the same batch size and sampler",
-            )
+            samples, batches = self.length_of(self.base.dataset), self.length_of(self.base)
+            self._expect("samples in the dataset", state["dataset"], samples, "use the same dataset")
+            self._expect("batches in an epoch", state["batches"], batches, "use the same batch size and sampler")
             if not getattr(self.source, "in_order", True):
                 raise ValueError(
                     "the loader's state was saved in the middle of an epoch, but with in_order=False batches come as "

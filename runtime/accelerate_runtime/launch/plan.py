@@ -70,7 +70,12 @@ def resolve(settings: Settings, count_devices: Callable[[], int]) -> LaunchPlan:
     if total == -1:
         raise ConfigError(f"{settings.origins['num_processes']} is -1: say how many with --num_processes")
     if total is None:
-        local = 1 if cpu or config.distributed_type == "NO" else len(gpus or ()) or max(1, count_devices())
+        if cpu or config.distributed_type == "NO":
+            local = 1
+        elif gpus is not None:
+            local = len(gpus)
+        else:
+            local = max(1, count_devices())
         total = local * machines
     if total % machines:
         raise ConfigError(f"num_processes is {total}, which {machines} machines cannot share evenly")
