@@ -40,6 +40,7 @@ OFFERS = {
 TITLES = {
     "accelerator": "Accelerator",
     "plugins": "Configuration objects",
+    "strategies": "Strategies",
     "state": "Processes and states",
     "data": "Prepared loaders",
     "optimizer": "Prepared optimizers",

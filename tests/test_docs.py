@@ -138,6 +138,14 @@ def _members_without_docstring(cls: type) -> list[str]:
     return found
 
 
+def test_the_page_of_strategies_names_every_member() -> None:
+    from accelerate_runtime import Strategy
+
+    page = (DOCS / "library" / "custom_strategies.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `(\w+)", page, re.MULTILINE))
+    assert named == {name for name in vars(Strategy) if not name.startswith("_")}
+
+
 @dataclass(frozen=True)
 class Site:
     """The built pages."""

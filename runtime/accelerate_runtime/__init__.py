@@ -24,6 +24,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Accelerator": "accelerator",
     "AutocastKwargs": "plugins",
+    "DDPCommunicationHookType": "plugins",
     "DataLoaderConfiguration": "plugins",
     "DistributedDataParallelKwargs": "plugins",
     "DistributedType": "topology",
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from .plugins import (
         AutocastKwargs as AutocastKwargs,
         DataLoaderConfiguration as DataLoaderConfiguration,
+        DDPCommunicationHookType as DDPCommunicationHookType,
         DistributedDataParallelKwargs as DistributedDataParallelKwargs,
         GradientAccumulationPlugin as GradientAccumulationPlugin,
         GradScalerKwargs as GradScalerKwargs,

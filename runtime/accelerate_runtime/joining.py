@@ -33,6 +33,12 @@ def join_uneven_inputs(
             "join_uneven_inputs: pass one model. What several exchange comes in an order that a process which has run "
             "out cannot follow; give every process as many batches instead (even_batches=True)."
         )
+    if any(getattr(member, "_comm_hooks", None) for member in members):
+        raise ValueError(
+            "join_uneven_inputs: a model with DistributedDataParallelKwargs(comm_hook=...) divides gradients by the "
+            "number of all processes, also where some have run out: leave comm_hook out, or give every process as many "
+            "batches (even_batches=True)."
+        )
     configs = [member._join_config for member in members]
     rest = _Rest(lambda last: _catch_up(last, members, prepared, state), device)
     with _even_batches(even_batches, prepared), _windows_in_step(state):

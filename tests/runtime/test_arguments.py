@@ -11,6 +11,7 @@ from accelerate_runtime import (
     Accelerator,
     AutocastKwargs,
     DataLoaderConfiguration,
+    DDPCommunicationHookType,
     DistributedDataParallelKwargs,
     GradientAccumulationPlugin,
     GradScalerKwargs,
@@ -90,6 +91,23 @@ def test_handlers_are_checked() -> None:
         Accelerator(kwargs_handlers=[GradScalerKwargs(), GradScalerKwargs()])
     with pytest.raises(TypeError, match=r"\{'find_unused_parameters': True\} is not supported"):
         Accelerator(kwargs_handlers=[{"find_unused_parameters": True}])
+
+
+def test_communication_hooks_are_checked() -> None:
+    handler = DistributedDataParallelKwargs(comm_hook="fp16", static_graph=True)
+    assert handler.comm_hook is DDPCommunicationHookType.FP16
+    assert handler.to_kwargs() == {"static_graph": True}
+    assert "comm_hook" not in handler.to_dict()
+    with pytest.raises(ValueError, match=r"comm_hook='int8'.*allowed are 'no', 'fp16'"):
+        DistributedDataParallelKwargs(comm_hook="int8")
+    with pytest.raises(ValueError, match=r"comm_wrapper='power_sgd'.*allowed are 'no', 'fp16', 'bf16'$"):
+        DistributedDataParallelKwargs(comm_hook="fp16", comm_wrapper="power_sgd")
+    with pytest.raises(NotImplementedError, match=r"'batched_power_sgd'.*pass comm_hook='power_sgd'"):
+        DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType.BATCHED_POWER_SGD)
+    with pytest.raises(ValueError, match=r"comm_wrapper='bf16'.*there is none: pass comm_hook='bf16'"):
+        DistributedDataParallelKwargs(comm_wrapper="bf16")
+    with pytest.raises(ValueError, match=r"comm_state_option=.*is of comm_hook='power_sgd', not of 'fp16'"):
+        DistributedDataParallelKwargs(comm_hook="fp16", comm_state_option={"matrix_approximation_rank": 2})
 
 
 def test_handlers_pass_on_what_was_changed() -> None:

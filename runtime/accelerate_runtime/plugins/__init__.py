@@ -5,7 +5,14 @@ Those of few scripts (`parallelism`) are imported where they are used.
 
 from .accumulation import GradientAccumulationPlugin, check_steps
 from .base import KwargsHandler
-from .choices import ComputeEnvironment, DynamoBackend, FP8BackendType, PrecisionType, RNGType
+from .choices import (
+    ComputeEnvironment,
+    DDPCommunicationHookType,
+    DynamoBackend,
+    FP8BackendType,
+    PrecisionType,
+    RNGType,
+)
 from .compilation import TorchDynamoPlugin
 from .handlers import AutocastKwargs, DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs
 from .loading import DataLoaderConfiguration
@@ -14,6 +21,7 @@ from .project import ProjectConfiguration
 __all__ = [
     "AutocastKwargs",
     "ComputeEnvironment",
+    "DDPCommunicationHookType",
     "DataLoaderConfiguration",
     "DistributedDataParallelKwargs",
     "DynamoBackend",

@@ -77,6 +77,16 @@ class DynamoBackend(str, Choice):
     NEURON = "NEURON"
 
 
+class DDPCommunicationHookType(Choice):
+    """`comm_hook` and `comm_wrapper` of DistributedDataParallelKwargs: in what form gradients are exchanged."""
+
+    NO = "no"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    POWER_SGD = "power_sgd"
+    BATCHED_POWER_SGD = "batched_power_sgd"
+
+
 class FP8BackendType(str, Enum):
     """The engines of fp8. A string too: `FP8BackendType.AO == "AO"`."""
 

@@ -67,8 +67,9 @@ class FullyShardedDataParallelPlugin:
         activation_checkpointing_offload: and keep their inputs in the main memory.
         transformer_cls_names_to_wrap: class names, in a list or with commas between them.
         min_num_params: of a part, for "size_based_wrap".
-        backward_prefetch, forward_prefetch, use_orig_params, sync_module_states, limit_all_gathers, state_dict_config,
-            optim_state_dict_config: of FSDP1. What FSDP2 does anyhow is taken, the rest is refused.
+        backward_prefetch, forward_prefetch, use_orig_params, sync_module_states, limit_all_gathers: of FSDP1. What
+            FSDP2 does anyhow is taken, the rest is refused.
+        state_dict_config, optim_state_dict_config: of FSDP1; refused.
 
     Raises:
         ValueError: a value that is none of these; the message says what FSDP2 has instead.

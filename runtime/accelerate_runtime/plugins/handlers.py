@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from .base import KwargsHandler
+from .choices import DDPCommunicationHookType
+
+_OF_HOOKS = ("comm_hook", "comm_wrapper", "comm_state_option")
 
 
 @dataclass
 class DistributedDataParallelKwargs(KwargsHandler):
-    """Arguments of `torch.nn.parallel.DistributedDataParallel`."""
+    """Arguments of `torch.nn.parallel.DistributedDataParallel`, and in what form it exchanges gradients.
+
+    Args:
+        comm_hook: "no" (as they are), "fp16", "bf16" (cast for the exchange alone), or "power_sgd" (products of small
+            matrices, after some steps as they are; approximate). A string or a DDPCommunicationHookType.
+        comm_wrapper: "fp16" or "bf16": the type that `comm_hook` is given gradients in. For "power_sgd".
+        comm_state_option: arguments of torch's `PowerSGDState`, but for `process_group`.
+
+    Raises:
+        ValueError: a name that is none of these, or an option that its hook does not read (Accelerate passes it over).
+        NotImplementedError: "batched_power_sgd", which torch cannot run.
+    """
 
     dim: int = 0
     broadcast_buffers: bool = True
@@ -20,6 +35,51 @@ class DistributedDataParallelKwargs(KwargsHandler):
     check_reduction: bool = False
     gradient_as_bucket_view: bool = False
     static_graph: bool = False
+    comm_hook: DDPCommunicationHookType | str = DDPCommunicationHookType.NO
+    comm_wrapper: DDPCommunicationHookType | str = DDPCommunicationHookType.NO
+    comm_state_option: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.comm_hook = _hook_type("comm_hook", self.comm_hook, list(DDPCommunicationHookType))
+        wrappers = [DDPCommunicationHookType.NO, DDPCommunicationHookType.FP16, DDPCommunicationHookType.BF16]
+        self.comm_wrapper = _hook_type("comm_wrapper", self.comm_wrapper, wrappers)
+        if self.comm_hook is DDPCommunicationHookType.BATCHED_POWER_SGD:
+            raise NotImplementedError(
+                "DistributedDataParallelKwargs(comm_hook='batched_power_sgd'): torch's hook of that name fails with an "
+                "AssertionError in its first step of compression; pass comm_hook='power_sgd'."
+            )
+        if self.comm_wrapper is not DDPCommunicationHookType.NO and self.comm_hook is DDPCommunicationHookType.NO:
+            raise ValueError(
+                f"DistributedDataParallelKwargs(comm_wrapper='{self.comm_wrapper}') wraps a hook, and there is none: "
+                f"pass comm_hook='{self.comm_wrapper}' instead."
+            )
+        if self.comm_state_option and self.comm_hook is not DDPCommunicationHookType.POWER_SGD:
+            raise ValueError(
+                f"DistributedDataParallelKwargs(comm_state_option={self.comm_state_option!r}) is of "
+                f"comm_hook='power_sgd', not of '{self.comm_hook}'."
+            )
+
+    def to_dict(self, ignore_keys: Iterable[str] = _OF_HOOKS) -> dict[str, Any]:
+        """The fields that are not in `ignore_keys`: by default those that `DistributedDataParallel` takes."""
+        return {name: value for name, value in super().to_dict().items() if name not in ignore_keys}
+
+    def to_kwargs(self) -> dict[str, Any]:
+        """The arguments of `DistributedDataParallel` that differ from their default."""
+        return {name: value for name, value in super().to_kwargs().items() if name not in _OF_HOOKS}
+
+    def register_comm_hook(self, model: Any) -> None:
+        """Have a `DistributedDataParallel` exchange its gradients as `comm_hook` says; `prepare` does it."""
+        from ..strategies.comm_hooks import register
+
+        register(model, self)
+
+
+def _hook_type(name: str, value: Any, allowed: list[DDPCommunicationHookType]) -> DDPCommunicationHookType:
+    for one in allowed:
+        if value in (one, one.value):
+            return one
+    names = ", ".join(repr(one.value) for one in allowed)
+    raise ValueError(f"DistributedDataParallelKwargs({name}={value!r}): allowed are {names}")
 
 
 @dataclass

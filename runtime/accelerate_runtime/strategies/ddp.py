@@ -11,7 +11,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import topology
+from ..arguments import handler_of
 from ..plugins import DistributedDataParallelKwargs
+from . import comm_hooks
 from .alike import check_alike
 from .base import Strategy
 from .prepared_model import PreparedModel
@@ -26,11 +28,16 @@ class DataParallel(Strategy):
         if evaluation or not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # there is nothing to average
         check_alike("ddp", self.setup, model)
-        handler = self.setup.handlers.get(DistributedDataParallelKwargs)
-        kwargs = handler.to_kwargs() if handler is not None else {}
+        handler = handler_of(self.setup.handlers, DistributedDataParallelKwargs)
+        kwargs: dict[str, Any] = {}
+        if handler is not None:
+            comm_hooks.check(handler, self.setup.mixed_precision)
+            kwargs = handler.to_kwargs()
         if self.place.device.type != "cpu":
             kwargs["device_ids"] = [self.place.device.index]
         wrapped = PreparedModel(model, **kwargs)
+        if handler is not None:
+            handler.register_comm_hook(wrapped)
         _alive.add(wrapped)
         topology.before_shutdown(_let_go)
         return wrapped
