@@ -236,7 +236,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         self._strategy.adopt(optimizer)
         if self._moves(device_placement):
             move_state(optimizer)
-        prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler)
+        prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler, self._strategy.current)
         self._prepared.remember(optimizer, prepared, self._prepared.optimizers)
         return prepared
 

@@ -22,6 +22,7 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
 
     Args:
         scaler: shared by all prepared optimizers.
+        current: gives the parameters that are trained in place of those that a script has listed before it prepared.
     """
 
     def __init__(
@@ -29,11 +30,13 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
         optimizer: torch.optim.Optimizer,
         gradient_state: GradientState,
         scaler: SharedScaler | None = None,
+        current: Callable[[list[Any]], list[Any]] = list,
     ) -> None:
         # Deliberately not Optimizer.__init__: state, groups and hooks are the wrapped optimizer's.
         self.optimizer = optimizer
         self.gradient_state = gradient_state
         self.scaler = scaler
+        self._current = current
         self._share = scaler.share(optimizer) if scaler is not None and scaler.is_enabled() else None
         self._items: Items | None = None
         self._stepped, self._stepped_at = False, -1
@@ -153,7 +156,9 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters to the wrapped optimizer."""
-        self.optimizer.add_param_group(param_group)
+        given = param_group["params"]
+        listed = [given] if isinstance(given, torch.Tensor) else list(given)
+        self.optimizer.add_param_group({**param_group, "params": self._current(listed)})
 
     def state_dict(self) -> dict[str, Any]:
         """The wrapped optimizer's state dict: the same keys as without us."""

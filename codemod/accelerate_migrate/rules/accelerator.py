@@ -18,7 +18,7 @@ from accelerate_migrate.edits import (
     RenameParameter,
     ReplaceStatement,
 )
-from accelerate_migrate.rules.base import Context, Rule
+from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.layout import assigned_call
 
 
@@ -107,6 +107,14 @@ def _create(context: Context, creation: Creation) -> None:
     if definition is not None and not early and (first is None or first.lineno >= definition.statement.lineno):
         context.edit(ReplaceStatement(definition.statement, text))
         context.migrated(definition.statement, f"the choice of a device becomes `{made}`")
+        asked = _asked_for_by_value(context, definition.statement)
+        named = short(asked) if asked is not None else (creation.cpu or "").removesuffix(" is None")
+        if asked is not None or named != (creation.cpu or ""):
+            context.note(
+                definition.statement,
+                f"which device `{named}` names is not asked any more: the launcher says it (--gpu_ids, --cpu), and "
+                "without one it is the first GPU, where there is any",
+            )
         return
     assert first is not None
     if first.lineno <= ready:
@@ -122,6 +130,18 @@ def _create(context: Context, creation: Creation) -> None:
         context.migrated(first, f"`{made}` is made here")
     if definition is not None:
         context.edit(Delete(definition.statement))
+
+
+def _asked_for_by_value(context: Context, statement: ast.stmt) -> ast.expr | None:
+    """What a device is named by where that is no constant: ``torch.device(config["device"])``."""
+    for call in ast.walk(statement):
+        if isinstance(call, ast.Call) and context.plan.training.library_names(call.func) == {"torch.device"}:
+            for argument in call.args[:1]:
+                parts = [argument.body, argument.orelse] if isinstance(argument, ast.IfExp) else [argument]
+                for part in parts:
+                    if not isinstance(part, ast.Constant):
+                        return part
+    return None
 
 
 def _stays_on_cpu(context: Context) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from .. import waiting
 from ..precision.scaling import parameters_of
 
 
@@ -121,6 +122,20 @@ def speaks_whole_state(optimizer: torch.optim.Optimizer, keep: bool) -> None:
 
     optimizer.register_state_dict_post_hook(gather)
     optimizer.register_load_state_dict_pre_hook(spread)
+
+
+def read_whole_numbers() -> None:
+    """Have `.item()`, and all that reads a number (`float()`, `if norm > 1`), read the whole of a spread tensor.
+
+    torch reads this process's part: a norm of gradients, say, would be another number on each process, and wrong on
+    all. All processes must read it, as they must gather.
+    """
+    handlers: dict[Any, Any] = DTensor._op_dispatcher._custom_op_handlers
+    handlers[torch.ops.aten._local_scalar_dense.default] = _read_number
+
+
+def _read_number(_: Any, args: tuple[DTensor, ...], __: dict[str, Any]) -> Any:
+    return waiting.together("reading a number of a tensor that is spread", args[0].full_tensor).item()
 
 
 def takes_whole_weights(model: nn.Module) -> None:

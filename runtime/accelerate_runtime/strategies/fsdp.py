@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
@@ -28,8 +29,10 @@ from torch.distributed.fsdp import (
 from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 from torch.distributed.tensor import DTensor
 
+from .. import waiting
 from ..environment import get_int_from_env
 from ..meshes import hold, make_mesh
+from ..plugins import DistributedDataParallelKwargs
 from ..plugins.fsdp import FullyShardedDataParallelPlugin
 from ..precision.scaling import parameters_of
 from ..topology import DistributedType
@@ -38,10 +41,11 @@ from .alike import check_alike
 from .base import Strategy, StrategySetup
 from .recomputing import recompute
 from .sharding import Sharded, bring
-from .wrapping import ignored_parameters, parts_to_wrap
+from .wrapping import ignored_parameters, parameters_that_cannot_be_sharded, parts_to_wrap
 
 logger = logging.getLogger(__name__)
 
+_NEED_WHOLE_TENSORS = ("LBFGS", "Adafactor")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
@@ -55,6 +59,8 @@ class FullyShardedDataParallel(Strategy):
         self.plugin: FullyShardedDataParallelPlugin = setup.plugin or FullyShardedDataParallelPlugin()
         self.mesh = self._build_mesh()
         self._sharded = Sharded()
+        self._exchanging = True
+        dtensors.read_whole_numbers()
         self._adopted: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     @property
@@ -91,13 +97,17 @@ class FullyShardedDataParallel(Strategy):
         inner = dataclasses.replace(policy, output_dtype=None)  # of an inner part: the outer would meet two types
         for part in [*parts, model]:  # one at a time: only one whole part needs to fit on the device
             bring(part, device, plugin.param_init_fn, given)
-            arguments["ignored_params"] = ignored_parameters(model, plugin.ignored_modules) or None
+            whole = parameters_that_cannot_be_sharded(model)
+            arguments["ignored_params"] = ignored_parameters(model, plugin.ignored_modules) | whole or None
             if part is model:  # backward begins with it: freeing it for that moment saves no memory at the peak
                 arguments["reshard_after_forward"] = None if plugin.reshard_after_forward else False
                 fully_shard(part, mp_policy=policy, **arguments)
             else:
                 arguments["reshard_after_forward"] = plugin.reshard_after_forward
                 fully_shard(part, mp_policy=inner, **arguments)
+        for parameter in parameters_that_cannot_be_sharded(model) - ignored_parameters(model, plugin.ignored_modules):
+            parameter.register_post_accumulate_grad_hook(self._average)  # type: ignore[no-untyped-call]
+        self._share_buffers(model)
         self._sharded.note(before, dict(model.named_parameters(remove_duplicate=False)))
         for group in _groups(model):
             hold(group.mesh_info)
@@ -106,7 +116,16 @@ class FullyShardedDataParallel(Strategy):
         return model
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
-        """Have `optimizer` train the shards of the parameters that it was made with, and keep its state's shards."""
+        """Have `optimizer` train the shards of the parameters that it was made with, and keep its state's shards.
+
+        Raises:
+            ValueError: it cannot work on shards.
+        """
+        if type(optimizer).__name__ in _NEED_WHOLE_TENSORS:
+            raise ValueError(
+                f"prepare() was given {type(optimizer).__name__}, which works on whole parameters, of which FSDP has a "
+                "part on each process. Use another optimizer, or train without FSDP."
+            )
         self._sharded.replace_in(optimizer)
         if optimizer not in self._adopted and any(isinstance(p, DTensor) for p in parameters_of(optimizer)):
             self._adopted.add(optimizer)
@@ -130,12 +149,14 @@ class FullyShardedDataParallel(Strategy):
             yield
             return
         keep = not self.plugin.reshard_after_forward
+        before, self._exchanging = self._exchanging, False
         model.set_requires_gradient_sync(False)
         if keep:
             model.set_reshard_after_backward(False)
         try:
             yield
         finally:
+            self._exchanging = before
             model.set_requires_gradient_sync(True)
             if keep:
                 model.set_reshard_after_backward(True)
@@ -164,7 +185,35 @@ class FullyShardedDataParallel(Strategy):
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """The whole state dict, on the CPU of the main process; elsewhere an empty one."""
-        return dtensors.gathered_state(model, keep=self.place.is_main_process)
+        return waiting.together("get_state_dict", dtensors.gathered_state, model, keep=self.place.is_main_process)
+
+    # What fully_shard does not do
+
+    def _average(self, parameter: torch.Tensor) -> None:
+        """Average the gradient of a parameter that is whole on each process, once a window."""
+        if self._exchanging and parameter.grad is not None and parameter.grad.numel():
+            dist.all_reduce(parameter.grad)
+            parameter.grad.div_(self.place.num_processes)
+
+    def _share_buffers(self, model: nn.Module) -> None:
+        """Have buffers that training changes (BatchNorm's) be those of the main process before the first forward after
+        one that trained, as DistributedDataParallel does."""
+        handler = self.setup.handlers.get(DistributedDataParallelKwargs)
+        buffers = [buffer for buffer in model.buffers() if buffer.numel()]
+        if not buffers or (isinstance(handler, DistributedDataParallelKwargs) and not handler.broadcast_buffers):
+            return
+        changed = False
+
+        def share(*_: Any) -> None:
+            nonlocal changed
+            if changed:
+                for buffer in buffers:
+                    numbers = buffer.contiguous()
+                    dist.broadcast(numbers, 0)
+                    buffer.copy_(numbers)
+            changed = torch.is_grad_enabled() and model.training
+
+        model.register_forward_pre_hook(share, prepend=True)
 
     # What fully_shard is told
 

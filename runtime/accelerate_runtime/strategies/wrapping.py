@@ -63,6 +63,11 @@ def ignored_parameters(model: nn.Module, ignored: Any) -> set[nn.Parameter]:
     return {parameter for part in ignored if id(part) in inside for parameter in part.parameters()}
 
 
+def parameters_that_cannot_be_sharded(model: nn.Module) -> set[nn.Parameter]:
+    """Those without dimensions, or without elements."""
+    return {parameter for parameter in model.parameters() if parameter.ndim == 0 or not parameter.numel()}
+
+
 def _blocks(model: nn.Module, names: list[str] | None) -> Iterator[nn.Module]:
     """The parts of the classes `names`; without any, of those that the model names itself, else those that repeat."""
     wanted = names or list(getattr(model, "_no_split_modules", None) or [])

@@ -13,7 +13,13 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from accelerate_runtime import Accelerator, DistributedType, ParallelismConfig, load_checkpoint_in_model
+from accelerate_runtime import (
+    Accelerator,
+    DistributedDataParallelKwargs,
+    DistributedType,
+    ParallelismConfig,
+    load_checkpoint_in_model,
+)
 from accelerate_runtime.checkpointing.layout import CheckpointError
 from accelerate_runtime.utils import (
     FullyShardedDataParallelPlugin,
@@ -397,3 +403,67 @@ def check_what_differs_between_processes_is_named() -> None:
         Accelerator(fsdp_plugin=plugin).prepare(reader())
     with pytest.raises(ValueError, match=r"weight is \(3, 2\) on process 0, \(4, 2\) on process 1"):
         Accelerator().prepare(nn.Linear(2, 3 + me))
+
+
+class Odd(nn.Module):
+    """Parameters without dimensions and without elements, one smaller than the number of processes, and BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.scale, self.shift = nn.Parameter(torch.tensor(1.5)), nn.Parameter(torch.zeros(1))
+        self.nothing = nn.Parameter(torch.empty(0, 3))
+        self.norm, self.head = nn.BatchNorm1d(4), nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(x)) * self.scale + self.shift
+
+
+def check_odd_parameters_and_buffers_train_as_under_ddp() -> None:
+    drawn = torch.Generator().manual_seed(2 + me)
+    batches = [torch.randn(6, 4, generator=drawn) for _ in range(6)]
+    ends = []
+    for plugin in (None, FullyShardedDataParallelPlugin()):
+        handler = DistributedDataParallelKwargs(find_unused_parameters=True)
+        accelerator = Accelerator(fsdp_plugin=plugin, gradient_accumulation_steps=3, kwargs_handlers=[handler])
+        model = Odd()
+        model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=0.05))
+        for x in batches:
+            with accelerator.accumulate(model):
+                accelerator.backward((model(x) - 1).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+        model.eval()
+        with torch.no_grad():
+            seen = model(torch.ones(2, 4)).tolist()
+        assert everyone(seen)[0] == everyone(seen)[1]  # the main process's running statistics
+        ends.append((seen, accelerator.get_state_dict(model)))
+    torch.testing.assert_close(torch.tensor(ends[0][0]), torch.tensor(ends[1][0]), rtol=1e-5, atol=1e-6)
+    for name, value in ends[1][1].items():
+        torch.testing.assert_close(value, ends[0][1][name], rtol=1e-5, atol=1e-6)
+
+
+def check_numbers_of_shards_are_those_of_the_whole() -> None:
+    training = Training()
+    x, y = TEXTS[me * 8 :][:8], LABELS[me * 8 :][:8]
+    training.accelerator.backward(nn.functional.cross_entropy(training.model(x), y))
+    model = reader()
+    nn.functional.cross_entropy(model(TEXTS[:16]), LABELS[:16]).backward()
+    for mine, whole in zip(training.model.parameters(), model.parameters(), strict=True):
+        assert mine.grad.norm().item() == pytest.approx(whole.grad.norm().item(), rel=1e-4)
+        assert float(mine.grad.abs().max()) == pytest.approx(float(whole.grad.abs().max()), rel=1e-4)
+        assert mine.grad.pow(2).sum().item() == pytest.approx(whole.grad.pow(2).sum().item(), rel=1e-4)
+
+
+def check_what_optimizers_cannot_do_is_refused() -> None:
+    for kind in (torch.optim.LBFGS, torch.optim.Adafactor):
+        model = nn.Linear(4, 2)
+        with pytest.raises(ValueError, match=f"{kind.__name__}, which works on whole parameters"):
+            Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin()).prepare(model, kind(model.parameters()))
+    training = Training()
+    bias = training.model.blocks[0].wide.bias
+    group = training.optimizer.param_groups[0]
+    group["params"] = [parameter for parameter in group["params"] if parameter is not bias]
+    pairs = zip(training.listed, training.model.parameters(), strict=True)
+    training.optimizer.add_param_group({"params": next(old for old, new in pairs if new is bias), "lr": 0.5})
+    assert training.optimizer.param_groups[1]["params"][0] is bias
