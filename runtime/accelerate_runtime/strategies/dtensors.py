@@ -138,6 +138,27 @@ def _read_number(_: Any, args: tuple[DTensor, ...], __: dict[str, Any]) -> Any:
     return waiting.together("reading a number of a tensor that is spread", args[0].full_tensor).item()
 
 
+def draw_as_one_process() -> None:
+    """Have spread tensors on the CPU be filled at random with the parts of what one process would draw.
+
+    There torch lets each process fill its part alone: with one seed all get the same rows. (On GPUs it keeps count.)
+    """
+    handlers: dict[Any, Any] = DTensor._op_dispatcher._custom_op_handlers
+    aten = torch.ops.aten
+    for operator in (aten.normal_.default, aten.uniform_.default, aten.bernoulli_.float, aten.exponential_.default):
+        handlers[operator] = _draw_whole
+
+
+def _draw_whole(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    whole = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    operator(whole, *args[1:], **kwargs)
+    tensor.to_local().copy_(
+        distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None).to_local()
+    )
+    return tensor
+
+
 def takes_whole_weights(model: nn.Module) -> None:
     """Have `model.load_state_dict` take a state dict of whole tensors, which every process has."""
 

@@ -61,6 +61,8 @@ class FullyShardedDataParallel(Strategy):
         self._sharded = Sharded()
         self._exchanging = True
         dtensors.read_whole_numbers()
+        if self.place.device.type == "cpu":
+            dtensors.draw_as_one_process()
         self._adopted: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     @property

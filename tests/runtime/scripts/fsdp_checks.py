@@ -467,3 +467,15 @@ def check_what_optimizers_cannot_do_is_refused() -> None:
     pairs = zip(training.listed, training.model.parameters(), strict=True)
     training.optimizer.add_param_group({"params": next(old for old, new in pairs if new is bias), "lr": 0.5})
     assert training.optimizer.param_groups[1]["params"][0] is bias
+
+
+def check_weights_that_are_drawn_after_prepare_are_those_of_one_process() -> None:
+    model = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin()).prepare(nn.Linear(4, 6))
+    alone = nn.Linear(4, 6)
+    for fill in (nn.init.normal_, nn.init.xavier_uniform_, nn.init.trunc_normal_, nn.init.kaiming_normal_):
+        drawn = []
+        for one in (model, alone):
+            torch.manual_seed(3)
+            fill(one.weight)
+            drawn.append(one.weight.detach())
+        assert torch.equal(drawn[0].full_tensor(), drawn[1])
