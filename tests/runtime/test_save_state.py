@@ -155,15 +155,15 @@ def test_a_state_of_other_processes_loads_where_an_epoch_ended(tmp_path: Path) -
     interrupted = run.after(2)
     folder = Path(run.accelerator.save_state())
     del interrupted
-    as_if_of_two(folder)
-    with pytest.raises(ValueError, match=r"2.*processes.*1|processes.*2.*1"):
+    as_if_of_two(folder)  # with loaders whose order nobody knows
+    with pytest.raises(ValueError, match="with 2 processes, but here are 1"):
         fresh.accelerator.load_state(folder)
 
 
 def as_if_of_two(folder: Path) -> None:
     position = torch.load(folder / "position_0.bin")
     for loader in position["loaders"]:
-        loader["processes"] = 2
+        loader["processes"], loader["round"] = 2, None
     torch.save(position, folder / "position_0.bin")
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["num_processes"] = 2

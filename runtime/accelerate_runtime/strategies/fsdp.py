@@ -101,12 +101,10 @@ class FullyShardedDataParallel(Strategy):
             bring(part, device, plugin.param_init_fn, given)
             whole = parameters_that_cannot_be_sharded(model)
             arguments["ignored_params"] = ignored_parameters(model, plugin.ignored_modules) | whole or None
-            if part is model:  # backward begins with it: freeing it for that moment saves no memory at the peak
-                arguments["reshard_after_forward"] = None if plugin.reshard_after_forward else False
-                fully_shard(part, mp_policy=policy, **arguments)
-            else:
-                arguments["reshard_after_forward"] = plugin.reshard_after_forward
-                fully_shard(part, mp_policy=inner, **arguments)
+            # what is in no wrapped part stays gathered: backward begins with it
+            stays = part is model and bool(parts)
+            arguments["reshard_after_forward"] = plugin.reshard_after_forward and not stays
+            fully_shard(part, mp_policy=policy if part is model else inner, **arguments)
         for parameter in parameters_that_cannot_be_sharded(model) - ignored_parameters(model, plugin.ignored_modules):
             parameter.register_post_accumulate_grad_hook(self._average)  # type: ignore[no-untyped-call]
         self._share_buffers(model)
