@@ -254,7 +254,9 @@ class FullyShardedDataParallel(Strategy):
         if isinstance(given, MixedPrecisionPolicy):
             return given
         names = {field.name for field in dataclasses.fields(MixedPrecisionPolicy)}
-        fields = dict(given) if isinstance(given, dict) else {n: v for n, v in vars(given).items() if n in names}
+        fields = dict(given) if isinstance(given, dict) else {n: v for n, v in vars(given).items() if v is not None}
+        if not isinstance(given, dict):  # torch's MixedPrecision, of FSDP1: what it leaves out by default is no matter
+            fields = {name: value for name, value in fields.items() if name in names or name == "buffer_dtype"}
         unknown = sorted(fields.keys() - names)
         if unknown:
             raise ValueError(f"mixed_precision_policy: {', '.join(unknown)}: allowed are {', '.join(sorted(names))}")
@@ -281,12 +283,20 @@ def _unsharded_gradient(parameter: Any) -> torch.Tensor | None:
 
 
 def _gather_in_methods(model: nn.Module) -> None:
-    """Have the public methods that a script's class adds gather the parameters, as forward does, where called alone."""
-    for kind in type(model).__mro__:
-        if kind is nn.Module or kind.__module__.startswith("torch."):
-            continue
-        for name, method in vars(kind).items():
-            if not name.startswith("_") and inspect.isfunction(method) and not hasattr(nn.Module, name):
+    """Have the public methods that a script's class adds gather the parameters, as forward does, where called alone.
+
+    Only those that must be given something: others, which count parameters, say, are called on one process as well.
+    """
+    names = {
+        name: method
+        for kind in reversed(type(model).__mro__)
+        if not kind.__module__.startswith("torch.")
+        for name, method in vars(kind).items()
+    }
+    for name, method in names.items():
+        if not name.startswith("_") and inspect.isfunction(method) and not hasattr(nn.Module, name):
+            own = list(inspect.signature(method).parameters.values())[1:]
+            if any(one.default is one.empty and one.kind is not one.VAR_KEYWORD for one in own):
                 setattr(model, name, _gathering(model, name))
 
 

@@ -21,6 +21,7 @@ from accelerate_runtime import (
     load_checkpoint_in_model,
 )
 from accelerate_runtime.checkpointing.layout import CheckpointError
+from accelerate_runtime.local_sgd import LocalSGD
 from accelerate_runtime.utils import (
     FullyShardedDataParallelPlugin,
     GradientAccumulationPlugin,
@@ -376,6 +377,17 @@ def check_methods_of_sharded_models_run() -> None:
     torch.testing.assert_close(features.detach(), expected)
     features.sum().backward()
     assert isinstance(model.body.weight.grad, DTensor)
+    if me == 0:
+        assert model.size() == 2  # gathers nothing: it may be called on one process
+
+
+def check_contexts_that_need_whole_models_are_refused() -> None:
+    training = Training()
+    joined = training.accelerator.join_uneven_inputs([training.model])
+    with pytest.raises((TypeError, ValueError), match="join_uneven_inputs"), joined:
+        pass
+    with pytest.raises(NotImplementedError, match="LocalSGD averages models that processes hold whole"):
+        LocalSGD(training.accelerator, training.model, local_sgd_steps=2)
 
 
 class WithMethod(nn.Module):
@@ -383,6 +395,9 @@ class WithMethod(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def size(self) -> int:
+        return len([*self.children()])
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(self.body(x))
