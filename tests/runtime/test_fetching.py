@@ -107,6 +107,38 @@ def test_a_dataset_that_does_not_draw_is_soon_left_alone(monkeypatch: pytest.Mon
     assert (random.getstate(), numpy.random.get_state()[1].tolist()) == state
     list(prepared(Drawing(lambda: 0, 40), 0))
     assert len(forks) == fetching._PROBES
+    again = prepared(Drawing(lambda: 0, 40), 1)
+    forks.clear()
+    for _ in range(3):
+        list(again)
+    assert len(forks) == fetching._PROBES + 2  # one in each later epoch, in which it may begin to draw
+
+
+def test_what_is_known_of_a_dataset_is_known_in_the_next_epoch_and_after_a_restart() -> None:
+    """The third batch draws: found in a first epoch, it stays apart later, where only first batches are watched."""
+    begun = True
+
+    class ThirdDraws(Drawing):
+        def __getitem__(self, index: int) -> Any:
+            return self.draw() if begun and index // 4 == 2 else 0
+
+    def third(loader: DataLoader[Any]) -> list[Any]:
+        seed_all()
+        return list(loader)[2]
+
+    main, other = (prepared(ThirdDraws(random.random, 16), index) for index in (0, 1))
+    for _ in range(2):
+        drawn = third(other)
+        assert drawn != third(main)
+    restarted, late = (prepared(ThirdDraws(random.random, 16), 1) for _ in range(2))
+    restarted.load_state_dict(other.state_dict())
+    assert third(restarted) == drawn
+
+    begun = False
+    list(late)
+    begun = True  # only now, which is missed
+    restarted.load_state_dict(late.state_dict())
+    assert third(restarted) == third(late) == third(main)
 
 
 def test_a_dataset_may_seed_draw_much_or_fail() -> None:

@@ -7,13 +7,15 @@ draws itself stays in step between processes (unless a dataset draws more often 
 very much, or seeds the generators itself: so they were out of step before).
 
 Out of reach are generators that a dataset holds itself, those of other devices, and in one process (without workers) a
-dataset that first draws after `_PROBES` batches of an epoch: watching on would cost every step of all others.
+dataset that first draws after the first `_PROBES` batches, and not in the first of an epoch: watching on would cost
+every step of all others.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from . import generators
 from .generators import WORDS
 from .twisters import Twister, global_twisters
 
-_PROBES = 4  # batches of an epoch after which a dataset that has not drawn counts as one that does not
+_PROBES = 4  # batches after which a dataset that has not drawn counts as one that does not, until the next epoch
 _BLOCKS = 64  # how many times that we follow
 
 
@@ -36,6 +38,44 @@ def draw_apart(loader: DataLoader[Any], index: int) -> None:
         own["worker_init_fn"] = SeededApart(loader.worker_init_fn, index)
 
 
+@dataclass
+class Watched:
+    """What is known of a loader's dataset.
+
+    Attributes:
+        probes: how many more batches to watch.
+        drawn: whether it draws.
+        replicas: what follows each kind of generator; None where the dataset seeds it itself.
+    """
+
+    probes: int = _PROBES
+    drawn: bool = False
+    replicas: dict[str, Twister | None] = field(default_factory=dict)
+
+    def begin_pass(self) -> None:
+        """Watch its first batch at least."""
+        self.probes = max(1, self.probes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """It as plain data."""
+        seeded = [name for name, replica in self.replicas.items() if replica is None]
+        return {"probes": self.probes, "drawn": self.drawn, "seeded": seeded}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Know what `state_dict` told."""
+        self.probes, self.drawn = state["probes"], state["drawn"]
+        self.replicas = dict.fromkeys(state["seeded"])
+
+
+def place_of_watched(loader: DataLoader[Any]) -> dict[str, Any]:
+    """What is known where the next pass of `loader` begins."""
+    iterators = loader.__dict__.get("_get_iterator")
+    if not isinstance(iterators, _Iterators) or loader.num_workers:
+        return {}
+    iterators.watched.begin_pass()
+    return {"fetcher": iterators.watched.state_dict()}
+
+
 class _Iterators:
     """Stands in for a loader's `_get_iterator`.
 
@@ -44,19 +84,22 @@ class _Iterators:
 
     def __init__(self, loader: DataLoader[Any], index: int) -> None:
         self.loader, self.index = weakref.ref(loader), index
+        self.watched = Watched()
 
     def __getstate__(self) -> tuple[DataLoader[Any] | None, int]:
         return self.loader(), self.index
 
     def __setstate__(self, state: tuple[DataLoader[Any], int]) -> None:
         self.loader, self.index = weakref.ref(state[0]), state[1]
+        self.watched = Watched()
 
     def __call__(self) -> Any:
         loader = self.loader()
         assert loader is not None  # it is calling
         iterator = type(loader)._get_iterator(loader)
         if isinstance(iterator, _SingleProcessDataLoaderIter):
-            iterator._dataset_fetcher = FetchedApart(iterator._dataset_fetcher, self.index)
+            self.watched.begin_pass()
+            iterator._dataset_fetcher = FetchedApart(iterator._dataset_fetcher, self.index, self.watched)
         return iterator
 
 
@@ -85,51 +128,39 @@ class SeededApart:
 class FetchedApart:
     """A loader's fetcher for process `index`; see this module."""
 
-    def __init__(self, fetcher: Any, index: int) -> None:
-        self._fetcher, self._index = fetcher, index
-        self._probes = _PROBES
-        self._drawn = False
-        self._replicas: dict[str, Twister | None] = {}  # None: the dataset seeds this kind itself
+    def __init__(self, fetcher: Any, index: int, watched: Watched) -> None:
+        self._fetcher, self._index, self.watched = fetcher, index, watched
 
     @property
     def ended(self) -> bool:
         """Whether an iterable dataset has ended."""
         return bool(getattr(self._fetcher, "ended", False))
 
-    def state_dict(self) -> dict[str, Any]:
-        """What is known of the dataset by now."""
-        seeded = [name for name, replica in self._replicas.items() if replica is None]
-        return {"probes": self._probes, "drawn": self._drawn, "seeded": seeded}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Know it again."""
-        self._probes, self._drawn = state["probes"], state["drawn"]
-        self._replicas = dict.fromkeys(state["seeded"])
-
     def fetch(self, wanted: Any) -> Any:
-        if not self._probes and not self._drawn:
+        watched = self.watched
+        if not watched.probes and not watched.drawn:
             return self._fetcher.fetch(wanted)
-        self._probes = max(0, self._probes - 1)
+        watched.probes = max(0, watched.probes - 1)
         forks = [_Fork(generator, self._index) for generator in global_twisters()]
         try:
             return self._fetcher.fetch(wanted)
         finally:
             for fork in forks:
                 if fork.moved():
-                    self._drawn = True
+                    watched.drawn = True
                     fork.end(self._words(fork))
                 else:
                     fork.end(0)
 
     def _words(self, fork: _Fork) -> int:
         """How many words the fork drew; 1 where that cannot be told."""
-        name = fork.generator.name
-        if name not in self._replicas:
-            self._replicas[name] = fork.generator.replica()
-        replica = self._replicas[name]
+        name, replicas = fork.generator.name, self.watched.replicas
+        if name not in replicas:
+            replicas[name] = fork.generator.replica()
+        replica = replicas[name]
         words = fork.words(replica) if replica is not None else 1
         if words is None:
-            self._replicas[name] = None
+            replicas[name] = None
         return words or 1
 
 

@@ -108,7 +108,7 @@ class Opened:
             place["workers"] = dict(vars(self.iterator.crew))
         fetcher = getattr(self.iterator, "_dataset_fetcher", None)
         if isinstance(fetcher, FetchedApart):
-            place["fetcher"] = fetcher.state_dict()
+            place["fetcher"] = fetcher.watched.state_dict()
         if isinstance(self.iterator, _SingleProcessDataLoaderIter) and can_seek(self.source.dataset):
             dataset: Any = self.source.dataset
             place["dataset"] = copy.deepcopy({"state": dataset.state_dict(), "ended": getattr(fetcher, "ended", False)})
@@ -142,7 +142,7 @@ class Opened:
         if not self._exact:
             return
         if "fetcher" in self._place and isinstance(iterator._dataset_fetcher, FetchedApart):
-            iterator._dataset_fetcher.load_state_dict(self._place["fetcher"])
+            iterator._dataset_fetcher.watched.load_state_dict(self._place["fetcher"])
         if "dataset" in self._place and can_seek(self.source.dataset):
             self.source.dataset.load_state_dict(self._place["dataset"]["state"])
 

@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from . import generators
+from .fetching import place_of_watched
 from .generators import Generators, States
 from .indices import is_repeatable
 from .loaders import index_sampler, is_stream
@@ -192,7 +193,7 @@ class Position:
         source = self.source
         if isinstance(source, Reopening):
             return {"beginning": source.next_beginning()}
-        return place_of_idle_workers(source)
+        return place_of_idle_workers(source) | place_of_watched(source)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See DataLoaderShard.load_state_dict."""
