@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -46,15 +47,18 @@ def _with_generator(source: Any, sampler: Any) -> Iterator[Any]:
         return
     generator = torch.Generator()
     generator.manual_seed(shared_seed())
-    iterator = iter(source)
+    grouped = is_plain_batch_sampler(source) and not source.drop_last
+    iterator = iter(sampler if grouped else source)
     sampler.generator = generator  # the sampler looks at it once, when it gives its first index
     try:
-        first = next(iterator, None)
+        items = chain(list(islice(iterator, 1)), iterator)
     finally:
         sampler.generator = None
-    if first is not None:
-        yield first
-        yield from iterator
+    if grouped:  # as BatchSampler does, but of the list that the sampler's generator gives index by index
+        indices, size = chain(islice(items, 1), getattr(iterator, "gi_yieldfrom", None) or (), items), source.batch_size
+        yield from iter(lambda: list(islice(indices, size)), [])
+    else:
+        yield from items
 
 
 def _forked(source: Any) -> Iterator[Any]:
