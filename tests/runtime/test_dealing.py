@@ -22,6 +22,7 @@ from accelerate_runtime.data import BatchSamplerShard, DataLoaderShard, Iterable
 from accelerate_runtime.data.parcels import Tagged
 from accelerate_runtime.data.samplers import deal
 from accelerate_runtime.data_loader import prepare_data_loader
+from accelerate_runtime.division import each_its_own
 from accelerate_runtime.plugins import DataLoaderConfiguration
 from accelerate_runtime.topology import DistributedType, Topology
 
@@ -135,7 +136,7 @@ def place(index: int, count: int = 2) -> Topology:
 
 
 def prepared(loader: DataLoader[Any], index: int = 0, **options: Any) -> DataLoaderShard:
-    return prepare_loader(loader, place(index), GradientState(), DataLoaderConfiguration(**options))
+    return prepare_loader(loader, each_its_own(place(index)), GradientState(), DataLoaderConfiguration(**options))
 
 
 def test_a_prepared_loader_looks_like_the_scripts_own() -> None:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from accelerate_runtime.accumulation import GradientState
 from accelerate_runtime.data import fetching, prepare_loader
 from accelerate_runtime.data.twisters import global_twisters
+from accelerate_runtime.division import each_its_own
 from accelerate_runtime.plugins import DataLoaderConfiguration
 from accelerate_runtime.topology import DistributedType, Topology
 
@@ -42,7 +43,7 @@ class Drawing(Dataset[Any]):
 def prepared(dataset: Dataset[Any], index: int, **options: Any) -> DataLoader[Any]:
     place = Topology(index, index, 2, torch.device("cpu"), "gloo", DistributedType.MULTI_CPU)
     loader = DataLoader(dataset, batch_size=2, collate_fn=list, **options)
-    return prepare_loader(loader, place, GradientState(), DataLoaderConfiguration())
+    return prepare_loader(loader, each_its_own(place), GradientState(), DataLoaderConfiguration())
 
 
 @pytest.mark.parametrize("words", [0, 1, 623, 624, 625, 1248, 3000])
@@ -200,7 +201,7 @@ def test_a_loader_class_of_its_own_draws_apart_too() -> None:
     place = Topology(1, 1, 2, torch.device("cpu"), "gloo", DistributedType.MULTI_CPU)
     own = Own(Drawing(random.random), batch_size=2)
     seed_all()
-    got = list(prepare_loader(own, place, GradientState(), DataLoaderConfiguration()))
+    got = list(prepare_loader(own, each_its_own(place), GradientState(), DataLoaderConfiguration()))
     random.seed(5)
     assert random.random() not in [x for (batch,) in got for x in batch.tolist()]
     assert "_get_iterator" not in own.__dict__

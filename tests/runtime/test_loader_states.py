@@ -13,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 from accelerate_runtime import Accelerator, DataLoaderConfiguration
 from accelerate_runtime.accumulation import GradientState
 from accelerate_runtime.data import DataLoaderShard, prepare_loader
+from accelerate_runtime.division import each_its_own
 from accelerate_runtime.topology import DistributedType, Topology
 
 
@@ -20,7 +21,7 @@ def prepared(length: int = 10, index: int = 0, count: int = 1, **options: Any) -
     kind = DistributedType.NO if count == 1 else DistributedType.MULTI_CPU
     place = Topology(index, index, count, torch.device("cpu"), None, kind)
     loader = DataLoader(range(length), **({"batch_size": 2} | options))  # type: ignore[arg-type]
-    return prepare_loader(loader, place, GradientState(), DataLoaderConfiguration())
+    return prepare_loader(loader, each_its_own(place), GradientState(), DataLoaderConfiguration())
 
 
 def after(loader: DataLoader[Any], batches: int) -> dict[str, Any]:
