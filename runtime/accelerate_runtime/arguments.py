@@ -194,7 +194,7 @@ def read_parallelism(given: ParallelismConfig | None) -> ParallelismConfig | Non
     """How processes are spread over kinds of parallelism: the argument, or what the launcher's environment says.
 
     Raises:
-        NotImplementedError: it asks for more than copies of the model.
+        NotImplementedError: it asks for what this version does not have.
     """
     if given is None and not parse_flag_from_env("ACCELERATE_USE_PARALLELISM_CONFIG"):
         return None
@@ -205,10 +205,10 @@ def read_parallelism(given: ParallelismConfig | None) -> ParallelismConfig | Non
     if not isinstance(given, ParallelismConfig):
         raise TypeError(f"parallelism_config={_short(given)}: pass a ParallelismConfig")
     for kind in given.active_mesh_dims:
-        if kind not in ("dp_replicate", "dp_shard"):
+        if kind not in ("dp_replicate", "dp_shard", "cp"):
             raise NotImplementedError(
                 f"parallelism_config: {kind}_size={getattr(given, kind + '_size')} is not supported in this version of "
-                "accelerate_runtime, which knows dp_replicate_size and dp_shard_size; leave it at 1."
+                "accelerate_runtime, which knows dp_replicate_size, dp_shard_size and cp_size; leave it at 1."
             )
     return given
 

@@ -59,13 +59,17 @@ def gather(tensor: Any) -> Any:
         TypeError: something in it is not a tensor.
     """
     _check("gather", tensor)
-    return map_tensors(_gather_one if _parts() > 1 else _same, tensor)
+    return map_tensors(_gather_one, tensor)
 
 
 def _gather_one(tensor: torch.Tensor) -> torch.Tensor:
+    dealt = division.current()
+    count, group = (dealt.place.num_processes, dealt.group) if tensor.ndim else dealt.numbers
+    if count == 1:
+        return tensor
     wire = _on_wire(tensor.reshape(1) if tensor.ndim == 0 else tensor)
-    parts = [torch.empty_like(wire) for _ in range(_parts())]
-    together("gather", dist.all_gather, parts, wire, division.current().group)
+    parts = [torch.empty_like(wire) for _ in range(count)]
+    together("gather", dist.all_gather, parts, wire, group)
     return torch.cat(parts)
 
 
@@ -135,12 +139,13 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
 
 def _reduce_one(tensor: torch.Tensor, reduction: str, scale: float) -> torch.Tensor:
     result = tensor
-    if _parts() > 1:
+    count, group = division.current().numbers
+    if count > 1:
         result = _on_wire(tensor).clone(memory_format=torch.contiguous_format)
         operation = dist.ReduceOp.MAX if reduction == "max" else dist.ReduceOp.SUM
-        together("reduce", dist.all_reduce, result, operation, division.current().group)
+        together("reduce", dist.all_reduce, result, operation, group)
         if reduction == "mean":
-            result = result / _parts()
+            result = result / count
         result = result.to(tensor.device)
     return result if scale == 1.0 else result * scale
 

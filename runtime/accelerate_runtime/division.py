@@ -26,12 +26,22 @@ class Division:
         parts: for each process the index of its part.
         group: the process group of those that hold the other parts, one of each; None where that is all processes.
         together: the process group of those that share this part; None where this is the only one.
+        summed: the process group of those whose numbers (losses, counts) add up to those of all data; None where these
+            are those of `group`. Where sequences are split, each process has a part of its samples' numbers.
+        summed_size: how many these are.
     """
 
     place: Topology
     parts: tuple[int, ...]
     group: Any = None
     together: Any = None
+    summed: Any = None
+    summed_size: int | None = None
+
+    @property
+    def numbers(self) -> tuple[int, Any]:
+        """How many processes' numbers add up to those of all data, and their group."""
+        return (self.place.num_processes, self.group) if self.summed_size is None else (self.summed_size, self.summed)
 
     @property
     def shared(self) -> bool:
@@ -60,6 +70,8 @@ def of_mesh(config: ParallelismConfig | None, mesh: Any, place: Topology) -> Div
     """
     if config is None or mesh is None or not config.non_dp_dim_names:
         return each_its_own(place)
+    from .meshes import part_of_mesh  # which loads torch's
+
     names = list(mesh.mesh_dim_names)
     order = [names.index(name) for name in [*config.dp_dim_names, *config.non_dp_dim_names]]
     rows = mesh.mesh.permute(order).reshape(config.data_parallel_size, -1).tolist()
@@ -68,8 +80,10 @@ def of_mesh(config: ParallelismConfig | None, mesh: Any, place: Topology) -> Div
     return Division(
         dataclasses.replace(place, process_index=index, num_processes=len(rows)),
         tuple(part_of[rank] for rank in range(place.num_processes)),
-        group=mesh["dp"].get_group() if config.dp_dim_names else None,
-        together=mesh["model"].get_group(),
+        group=part_of_mesh(mesh, "dp").get_group() if config.dp_dim_names else None,
+        together=part_of_mesh(mesh, "model").get_group(),
+        summed=part_of_mesh(mesh, "dp_cp").get_group() if config.cp_enabled else None,
+        summed_size=part_of_mesh(mesh, "dp_cp").size() if config.cp_enabled else None,
     )
 
 

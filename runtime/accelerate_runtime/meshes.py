@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
@@ -21,6 +22,14 @@ def make_mesh(device_type: str, shape: tuple[int, ...], names: tuple[str, ...]) 
     mesh = init_device_mesh(device_type, shape, mesh_dim_names=names)
     hold(mesh)
     return mesh
+
+
+def part_of_mesh(mesh: DeviceMesh, *names: str) -> DeviceMesh:
+    """The dimensions `names` of `mesh`, which may be joint ones ("dp_cp")."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Slicing a flattened dim")  # they are kept with the mesh, for its users
+        found: DeviceMesh = mesh[names]
+    return found
 
 
 def hold(holder: Any) -> None:

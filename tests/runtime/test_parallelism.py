@@ -80,6 +80,6 @@ def test_an_accelerator_takes_what_this_version_can_do(monkeypatch: pytest.Monke
     with pytest.raises(TypeError, match="parallelism_config='x': pass a ParallelismConfig"):
         Accelerator(parallelism_config="x")  # type: ignore[arg-type]
     monkeypatch.setenv("ACCELERATE_USE_PARALLELISM_CONFIG", "true")
-    monkeypatch.setenv("PARALLELISM_CONFIG_CP_SIZE", "2")
-    with pytest.raises(NotImplementedError, match="cp_size=2"):
+    monkeypatch.setenv("PARALLELISM_CONFIG_SP_SIZE", "2")
+    with pytest.raises(NotImplementedError, match="sp_size=2"):
         Accelerator()

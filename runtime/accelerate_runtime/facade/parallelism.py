@@ -92,8 +92,29 @@ class Parallelism(Settings):
         buffer_seq_dims: Sequence[int] | None = None,
         no_restore_buffers: set[torch.Tensor] | None = None,
     ) -> AbstractContextManager[None]:
-        """A context that splits `buffers` between processes where context parallelism is on: it is never, here."""
-        return nullcontext()
+        """A context in which each process has its part of the sequences in `buffers`, under `cp_size > 1`.
+
+        Forward, loss and backward belong inside. Elsewhere (`cp_size` of 1) the context does nothing.
+
+        Args:
+            buffers: tensors with a sequence dimension, which are changed in place and whole again afterwards: inputs,
+                labels (shifted already), and positions, since those that a model counts itself would be wrong. Their
+                lengths must be multiples of twice `cp_size`.
+            buffer_seq_dims: the sequence dimension of each.
+            no_restore_buffers: those of `buffers` that need not be whole again.
+
+        Raises:
+            ValueError: buffers that cannot be split, or attention that is not causal.
+            RuntimeError: the model's attention did not go through `scaled_dot_product_attention`.
+        """
+        config = self.parallelism_config
+        if config is None or not config.cp_enabled:
+            return nullcontext()
+        from ..strategies.context_parallel import split_sequences
+
+        rotation = config.cp_handler.cp_comm_strategy  # type: ignore[union-attr]
+        forget = set() if no_restore_buffers is None else no_restore_buffers
+        return split_sequences(self.torch_device_mesh["cp"], rotation, buffers or [], buffer_seq_dims or [], forget)
 
     def verify_device_map(self, model: nn.Module) -> bool:
         """Whether a library has spread the model over several devices (`device_map="auto"`)."""

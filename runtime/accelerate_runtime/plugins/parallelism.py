@@ -37,7 +37,7 @@ class TorchContextParallelConfig:
     None reads PARALLELISM_CONFIG_CP_COMM_STRATEGY.
     """
 
-    cp_comm_strategy: str | None = None
+    cp_comm_strategy: str = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.cp_comm_strategy is None:

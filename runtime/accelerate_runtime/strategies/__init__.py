@@ -83,7 +83,7 @@ def choose(
     wanted = set(given) or {name for name, flag in _FLAGS.items() if parse_flag_from_env(flag)}
     if asked is not None:
         wanted.add(asked)
-    if not wanted and parallelism is not None and parallelism.dp_shard_enabled:
+    if not wanted and parallelism is not None and (parallelism.dp_shard_enabled or parallelism.cp_enabled):
         wanted.add("fsdp")
     if len(wanted) > 1:
         raise ValueError(

@@ -31,7 +31,7 @@ from torch.distributed.tensor import DTensor
 
 from .. import waiting
 from ..environment import get_int_from_env
-from ..meshes import hold, make_mesh
+from ..meshes import hold, make_mesh, part_of_mesh
 from ..plugins import DistributedDataParallelKwargs
 from ..plugins.fsdp import FullyShardedDataParallelPlugin
 from ..precision.scaling import parameters_of
@@ -222,8 +222,10 @@ class FullyShardedDataParallel(Strategy):
         device, world = self.place.device.type, self.place.num_processes
         config = self.setup.parallelism
         if config is not None and self.setup.mesh is not None:
-            if not config.dp_shard_enabled and not config.dp_replicate_enabled:
+            if not config.dp_shard_enabled and not config.dp_replicate_enabled and not config.cp_enabled:
                 return make_mesh(device, (world,), ("dp_shard",))
+            if config.cp_enabled:  # each has its part of the sequences, and so gradients of its own
+                return part_of_mesh(self.setup.mesh, *config.fsdp_dim_names)
             names = tuple(config.dp_dim_names)
             if names == ("dp_replicate",) and self.plugin.sharding_strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
                 return make_mesh(device, (world,), ("dp_shard",))
