@@ -7,10 +7,8 @@ import os
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-import torch
-
+from . import devices
 from .environment import parse_flag_from_env
 
 _SYS = Path("/sys")
@@ -48,20 +46,19 @@ def override_numa_affinity(local_process_index: int, verbose: bool | None = None
 
 
 def _cores_near(index: int) -> set[int]:
-    node = _node_of_gpu(index) if torch.cuda.is_available() else None
+    address = devices.pci_address(index)
+    node = None if address is None else _node_at(address)
     if node is None:
         nodes = sorted(int(path.name[4:]) for path in (_SYS / "devices/system/node").glob("node[0-9]*"))
-        if torch.cuda.is_available() or not nodes:
+        if address is not None or not nodes:
             return os.sched_getaffinity(0)  # the GPU is as near to all of them
         node = nodes[index % len(nodes)]
     listed = _SYS / f"devices/system/node/node{node}/cpulist"
     return parse_cpu_list(listed.read_text()) if listed.exists() else os.sched_getaffinity(0)
 
 
-def _node_of_gpu(index: int) -> int | None:
-    """The NUMA node that a GPU is attached to; None where the system does not say."""
-    gpu: Any = torch.cuda.get_device_properties(index)
-    address = f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
+def _node_at(address: str) -> int | None:
+    """The NUMA node that the device of a PCI address is attached to; None where the system does not say."""
     told = _SYS / "bus/pci/devices" / address / "numa_node"
     node = int(told.read_text()) if told.exists() else -1
     return node if node >= 0 else None

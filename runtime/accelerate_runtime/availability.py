@@ -8,6 +8,7 @@ from importlib import metadata
 
 import torch
 
+from . import devices
 from .environment import parse_flag_from_env, patch_environment
 from .versions import compare_versions, is_torch_version
 
@@ -121,37 +122,29 @@ def is_megatron_lm_available() -> bool:
 # Kinds of accelerators
 
 
-def _accelerator(name: str, *modules: str) -> Callable[..., bool]:
-    """A function that tells whether torch has a kind of accelerator, brought by one of `modules`, and one is here."""
+def _accelerator(kind: devices.Kind) -> Callable[..., bool]:
+    """A function that tells whether torch has a kind of accelerator, and one is here."""
 
     def is_available(check_device: bool = False) -> bool:
-        for module in modules:
-            try:
-                if importlib.util.find_spec(module) is None:
-                    return False
-                importlib.import_module(module)  # registers the kind with torch
-            except Exception:  # made for other drivers than there are
-                return False
-        backend = getattr(torch, name, None)
-        return backend is not None and bool(backend.is_available()) and (not check_device or backend.device_count() > 0)
+        return devices.is_here(kind, check_device)
 
-    is_available.__doc__ = f"Whether there is a device of the kind `{name}`."
+    is_available.__doc__ = f"Whether there is a device of the kind `{kind.name}`."
     return is_available
 
 
-is_hpu_available = _accelerator("hpu", "habana_frameworks", "habana_frameworks.torch")
-is_mlu_available = _accelerator("mlu", "torch_mlu")
-is_musa_available = _accelerator("musa", "torch_musa")
-is_neuron_available = _accelerator("neuron", "torch_neuronx")
-is_npu_available = _accelerator("npu", "torch_npu")
-is_sdaa_available = _accelerator("sdaa", "torch_sdaa")
-is_xpu_available = _accelerator("xpu")
+is_hpu_available = _accelerator(devices.HPU)
+is_mlu_available = _accelerator(devices.MLU)
+is_musa_available = _accelerator(devices.MUSA)
+is_neuron_available = _accelerator(devices.NEURON)
+is_npu_available = _accelerator(devices.NPU)
+is_sdaa_available = _accelerator(devices.SDAA)
+is_xpu_available = _accelerator(devices.XPU)
 
 
 def is_cuda_available() -> bool:
     """Whether there is a GPU of the kind "cuda" (ROCm's too). It can be asked before a fork."""
     with patch_environment(PYTORCH_NVML_BASED_CUDA_CHECK="1"):
-        return torch.cuda.is_available()
+        return devices.is_here(devices.CUDA)
 
 
 def is_rocm_available() -> bool:
@@ -161,16 +154,16 @@ def is_rocm_available() -> bool:
 
 def is_mps_available(min_version: str = "1.12") -> bool:
     """Whether there is an Apple GPU, and torch is of version `min_version` or later."""
-    return is_torch_version(">=", min_version) and torch.backends.mps.is_available()
+    return is_torch_version(">=", min_version) and devices.is_here(devices.MPS)
 
 
 def is_torch_xla_available(check_is_tpu: bool = False, check_is_gpu: bool = False) -> bool:
     """Whether `torch_xla` is installed and not switched off by USE_TORCH_XLA=0; an argument asks what it runs on."""
-    if not parse_flag_from_env("USE_TORCH_XLA", True) or _installed("torch_xla") is None:
+    if not parse_flag_from_env("USE_TORCH_XLA", True) or _installed(devices.XLA.packages[0]) is None:
         return False
     if not (check_is_tpu or check_is_gpu):
         return True
-    kind = importlib.import_module("torch_xla.runtime").device_type()
+    kind = importlib.import_module(f"{devices.XLA.packages[0]}.runtime").device_type()
     return bool(kind == "TPU" if check_is_tpu else kind in ("GPU", "CUDA"))
 
 
@@ -213,14 +206,8 @@ def is_bf16_available(ignore_tpu: bool = False) -> bool:
     """
     if is_torch_xla_available(check_is_tpu=True):
         return not ignore_tpu
-    if is_cuda_available():
-        return bool(torch.cuda.is_bf16_supported())
-    if is_mps_available():
-        return torch.backends.mps.is_macos_or_newer(14, 0)
-    for probe, name in ((is_mlu_available, "mlu"), (is_xpu_available, "xpu")):
-        if probe():
-            return bool(getattr(torch, name).is_bf16_supported())
-    return True
+    found = devices.accelerator()
+    return found is None or devices.has_bfloat16(found)
 
 
 def is_fp16_available() -> bool:
@@ -242,4 +229,4 @@ def is_transformer_engine_mxfp8_available() -> bool:
 
 def check_cuda_fp8_capability() -> bool:
     """Whether the first GPU computes with 8-bit floats (compute capability 8.9 or more)."""
-    return bool(torch.cuda.get_device_capability() >= (8, 9))
+    return devices.multiplies_in_8_bits()

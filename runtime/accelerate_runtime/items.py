@@ -15,6 +15,7 @@ import torch
 
 from . import division, topology
 from .collectives import reduce
+from .devices import kind_of
 from .precision.scaling import gradients_of, parameters_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def check_number(given: Any) -> Number:
     if isinstance(given, torch.Tensor):
         if given.numel() != 1:
             raise ValueError(f"backward(num_items=...): a tensor of {given.numel()} elements; pass their number")
-        return given.detach().reshape(()).to(torch.float32 if given.device.type == "mps" else torch.float64)
+        return given.detach().reshape(()).to(torch.float64 if kind_of(given.device).float64 else torch.float32)
     if isinstance(given, bool) or not isinstance(given, (int, float)):
         raise TypeError(f"backward(num_items={given!r}): pass the number of items (tokens, samples) summed in the loss")
     if not (given >= 0 and math.isfinite(given)):

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from . import devices
+
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(I)?)?B?\s*")
 _OUT_OF_MEMORY = (
     "out of memory",  # CUDA, ROCm, XPU, MPS
@@ -108,19 +110,23 @@ def release_memory(*objects: Any) -> list[None]:
 
 
 def get_max_memory(max_memory: dict[int | str, int | str] | None = None) -> dict[int | str, int]:
-    """Free memory in bytes: of each accelerator by its index, and of the machine as "cpu" (with Apple's, "mps").
+    """Free memory in bytes: of each accelerator by its index, and of the machine as "cpu".
+
+    An Apple GPU shares the machine's, which is then told by its name alone.
 
     Args:
         max_memory: limits of the caller's own; then only sizes such as "10GB" are turned into bytes.
     """
     if max_memory is not None:
         return {name: convert_file_size_to_int(size) for name, size in max_memory.items()}
-    kind = torch.accelerator.current_accelerator(check_available=True)
-    if kind is not None and kind.type == "mps":
-        return {"mps": _free_memory_of_machine()}
-    free: dict[int | str, int] = {}
-    for index in range(torch.accelerator.device_count() if kind is not None else 0):
-        free[index] = int(torch.accelerator.get_memory_info(index)[0])
+    device = devices.accelerator()
+    if device is None:
+        return {"cpu": _free_memory_of_machine()}
+    if not devices.has_its_own_memory(device):
+        return {device.type: _free_memory_of_machine()}
+    free: dict[int | str, int] = {
+        index: int(torch.accelerator.get_memory_info(index)[0]) for index in range(devices.count())
+    }
     return {**free, "cpu": _free_memory_of_machine()}
 
 

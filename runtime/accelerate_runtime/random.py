@@ -71,7 +71,7 @@ def synchronize_rng_state(rng_type: str | None = None, generator: torch.Generato
     elif rng_type == "generator":
         if generator is not None:
             share_generator(generator)
-    elif rng_type in ("cuda", "xpu", "mps") and topology.current().device.type == rng_type:
+    elif rng_type == topology.current().device.type != "cpu":
         module = torch.get_device_module(rng_type)
         module.set_rng_state(broadcast(module.get_rng_state()))
     else:

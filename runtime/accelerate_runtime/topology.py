@@ -13,7 +13,7 @@ from enum import Enum
 import torch
 import torch.distributed as dist
 
-from . import waiting
+from . import devices, waiting
 from .environment import get_int_from_env, parse_flag_from_env
 from .plugins import InitProcessGroupKwargs
 
@@ -184,30 +184,30 @@ def default_device(cpu: bool = False) -> torch.device:
     named = os.environ.get("ACCELERATE_TORCH_DEVICE")
     if named:
         return torch.device(named)
-    kind = None if cpu else torch.accelerator.current_accelerator(check_available=True)
-    return torch.device("cpu" if kind is None else kind.type)
+    found = None if cpu else devices.accelerator()
+    return torch.device("cpu" if found is None else found.type)
 
 
 def _pick_device(cpu: bool, local_rank: int, world: int) -> torch.device:
-    kind = default_device(cpu)
-    if kind.type == "cpu" or (world == 1 and kind.index is None):
-        return kind
-    if kind.index is not None:
-        torch.accelerator.set_device_index(kind.index)
-        return kind
-    if kind.type == "mps":
+    device = default_device(cpu)
+    if device.type == "cpu" or (world == 1 and device.index is None):
+        return device
+    kind = devices.kind_of(device)
+    if world > 1 and not kind.shared:
         raise RuntimeError(
-            f"{world} processes cannot share one Apple GPU: start one process, or pass --cpu (cpu=True) to spread over "
-            "the processor."
+            f"{world} processes cannot share one {kind.label}: start one process, or pass --cpu (cpu=True) to spread "
+            "over the processor."
         )
-    count = torch.accelerator.device_count()
-    if local_rank >= count:
-        raise RuntimeError(
-            f"process {local_rank} of this machine has no device: {count} {kind.type} device(s) found. Start at most "
-            f"{count} processes here, or pass --cpu (cpu=True)."
-        )
-    device = torch.device(kind.type, local_rank)
-    torch.accelerator.set_device_index(local_rank)
+    if device.index is None:
+        count = devices.count()
+        if local_rank >= count:
+            raise RuntimeError(
+                f"process {local_rank} of this machine has no device: {count} {kind.name} device(s) found. Start at "
+                f"most {count} processes here, or pass --cpu (cpu=True)."
+            )
+        device = torch.device(kind.name, local_rank)
+    if kind.shared:
+        devices.use(device)
     return device
 
 
@@ -216,11 +216,8 @@ def _join_group(device: torch.device, init: InitProcessGroupKwargs | None) -> st
     if dist.is_initialized():
         waiting.begin()
         return str(dist.get_backend())
-    backend = dist.get_default_backend_for_device(device)
     arguments = init.to_kwargs() if init is not None else {}
-    asked = arguments.pop("backend", None)
-    if asked is not None and not (device.type == "cpu" and asked == "nccl"):
-        backend = asked
+    backend = arguments.pop("backend", None) or devices.collectives_of(device)
     rank, world = _told()
     if arguments.get("init_method") is None:
         missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
@@ -251,5 +248,4 @@ def _import_holders() -> None:
 
 def spread_over(device: torch.device) -> DistributedType:
     """The kind of several processes that each have a device like this one."""
-    name = "MULTI_GPU" if device.type == "cuda" else f"MULTI_{device.type.upper()}"
-    return DistributedType(name) if name in DistributedType.__members__ else DistributedType.MULTI_GPU
+    return DistributedType(devices.kind_of(device).spread)

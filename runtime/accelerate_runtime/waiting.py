@@ -21,6 +21,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from .devices import CPU
+
 T = TypeVar("T")
 
 _EVERY = 1.0  # seconds between two notes of a process that gets on
@@ -93,7 +95,8 @@ def explain(name: str, error: RuntimeError, waited: float | None = None) -> None
         waited: for how many seconds, where that is known.
     """
     text = str(error)
-    lost = isinstance(error, dist.DistError) or any(word in text for word in ("gloo", "Timed out", "timed out"))
+    words = (str(CPU.backend), "Timed out", "timed out")
+    lost = isinstance(error, dist.DistError) or any(word in text for word in words)
     if lost and not isinstance(error, MissingProcessError) and dist.is_initialized():
         _raise_missing(name, error, "" if waited is None else f" {waited:.0f} s")
 

@@ -39,12 +39,27 @@ def test_each_value_has_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["main_process_port"] == ("a free one", "default")
 
 
+@pytest.fixture(autouse=True)
+def no_word_about_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ACCELERATE_USE_CPU")
+
+
 def test_processes_follow_the_devices_unless_said() -> None:
     assert plan(LaunchConfig(), devices=4).processes == 4
     assert plan(LaunchConfig(), devices=0).processes == 1
     assert plan(LaunchConfig(use_cpu=True), devices=4).processes == 1
     assert plan(LaunchConfig(num_processes=2, use_cpu=True), devices=4).processes == 2
     assert plan(LaunchConfig(gpu_ids="0,2"), devices=4).processes == 2
+
+
+@pytest.mark.parametrize("said", [LaunchConfig(), LaunchConfig(use_cpu=False), LaunchConfig(distributed_type="NO")])
+def test_an_environment_for_the_cpu_starts_one_process(said: LaunchConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    settings = merge(said)
+    got = resolve(settings, never)
+    assert got.processes == 1
+    assert ("use_cpu", "True", "environment: ACCELERATE_USE_CPU") in describe(settings, got)
+    assert plan(LaunchConfig(num_processes=2), devices=4).processes == 2  # as many as one asks for
 
 
 def test_devices_are_counted_only_where_they_matter() -> None:
@@ -63,7 +78,6 @@ def test_chosen_devices_go_by_the_vendors_variable(kind: str | None, variable: s
 
 def test_missing_devices_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = LaunchConfig(distributed_type="MULTI_GPU", num_processes=2)
-    monkeypatch.delenv("ACCELERATE_USE_CPU")
     assert "GPUs were asked for" in plan(asked, devices=0).warnings[0]
     assert plan(asked, devices=2).warnings == ()
     assert plan(LaunchConfig(), devices=0).warnings == ()

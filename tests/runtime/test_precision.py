@@ -169,7 +169,7 @@ def test_two_optimizers_clipped_before_either_steps() -> None:
 
 
 def test_fp16_needs_a_device_that_can_scale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accelerate_runtime.precision.mode._can_scale", lambda device: False)
+    monkeypatch.setattr("accelerate_runtime.devices.can_scale_gradients", lambda device: False)
     with pytest.raises(ValueError, match="cannot scale gradients on cpu; use 'bf16'"):
         Precision("fp16", torch.device("cpu"))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .. import devices
 from ..random import set_seed
 from ..topology import Topology
 
@@ -21,7 +22,7 @@ def collect(place: Topology) -> dict[str, Any]:
         "torch_manual_seed": torch.get_rng_state(),
     }
     if place.device.type != "cpu":
-        states[_key(place)] = torch.get_device_module(place.device).get_rng_state_all()
+        states[_key(place)] = devices.get_random_states(place.device)
     return states
 
 
@@ -34,7 +35,7 @@ def restore(states: dict[str, Any], place: Topology) -> None:
         numpy.random.set_state(states["numpy_random_seed"])
     torch.set_rng_state(states["torch_manual_seed"])
     if place.device.type != "cpu" and _key(place) in states:
-        torch.get_device_module(place.device).set_rng_state_all(states[_key(place)])
+        devices.set_random_states(place.device, states[_key(place)])
 
 
 def restore_apart(states: dict[str, Any], place: Topology) -> None:

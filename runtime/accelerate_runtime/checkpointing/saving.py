@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from .. import __version__, topology
 from ..collectives import all_gather_object
+from ..devices import CPU
 from ..topology import Topology
 from . import layout, position, random_states
 from .agreement import agree
@@ -109,7 +110,7 @@ class Saver:
     def _group_of_its_own(self) -> Any:
         """A process group for the background: its messages must not meet those of training."""
         if self._group is None:
-            self._group = dist.new_group(backend="gloo")
+            self._group = dist.new_group(backend=CPU.backend)
             topology.before_shutdown(self._let_go)
         return self._group
 

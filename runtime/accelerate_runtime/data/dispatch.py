@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, RandomSampler, default_collate
 
 from .. import topology
+from ..devices import CPU
 from ..division import Division
 from ..plugins import DataLoaderConfiguration
 from ..random import global_states, set_global_states
@@ -269,10 +270,10 @@ _NOTHING: Any = object()
 
 def _cpu_group(place: Topology) -> dist.ProcessGroup | None:
     """A group that sends what lies in main memory, where loaders' batches are; None is the default group."""
-    if place.backend is not None and "gloo" in place.backend:
+    if place.backend is not None and str(CPU.backend) in place.backend:
         return None
     if not _groups:
-        _groups.append(dist.new_group(backend="gloo"))
+        _groups.append(dist.new_group(backend=CPU.backend))
         topology.before_shutdown(_groups.clear)
     return _groups[0]
 

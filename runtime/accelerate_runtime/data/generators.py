@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from .. import devices
+
 GLOBAL = ("python", "torch", "numpy")
 WORDS = 624
 """32-bit words that a Mersenne twister makes at once."""
@@ -38,7 +40,7 @@ def global_generators(names: Iterable[str] = GLOBAL) -> Generators:
 
 def device_generators() -> Generators:
     """The generator of the accelerator in use, if there is one."""
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    accelerator = devices.accelerator()
     if accelerator is None or not hasattr(module := torch.get_device_module(accelerator), "default_generators"):
         return {}
     return {"device": module.default_generators[module.current_device()]}

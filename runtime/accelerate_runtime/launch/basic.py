@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from ..devices import CUDA, accelerator, kind_of
 from ..vocabulary import PRECISIONS
 from .config import LaunchConfig
 from .devices import count_devices
@@ -47,8 +48,5 @@ def write_basic_config(
 
 def spread_over_devices() -> str:
     """The distributed type of several devices of this machine's kind."""
-    import torch
-
-    from ..topology import spread_over
-
-    return spread_over(torch.accelerator.current_accelerator() or torch.device("cuda")).value
+    found = accelerator()
+    return (CUDA if found is None else kind_of(found)).spread

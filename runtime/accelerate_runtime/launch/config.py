@@ -6,20 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ..devices import VISIBLE_DEVICES, XLA
 from ..vocabulary import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS
 
-VISIBLE_DEVICES = {
-    "MULTI_GPU": "CUDA_VISIBLE_DEVICES",
-    "MULTI_XPU": "ZE_AFFINITY_MASK",
-    "MULTI_NPU": "ASCEND_RT_VISIBLE_DEVICES",
-    "MULTI_MLU": "MLU_VISIBLE_DEVICES",
-    "MULTI_SDAA": "SDAA_VISIBLE_DEVICES",
-    "MULTI_MUSA": "MUSA_VISIBLE_DEVICES",
-    "MULTI_HPU": "HABANA_VISIBLE_MODULES",
-    "MULTI_NEURON": "NEURON_RT_VISIBLE_CORES",
-}
-"""Distributed types of devices, and the variables that say which of them processes may use."""
-NOT_SUPPORTED = ("DEEPSPEED", "MEGATRON_LM", "XLA", "TPU")
+NOT_SUPPORTED = ("DEEPSPEED", "MEGATRON_LM", XLA.spread, "TPU")
 """Distributed types that this version does not start."""
 DISTRIBUTED_TYPES = ("NO", "MULTI_CPU", *VISIBLE_DEVICES, "FSDP", *NOT_SUPPORTED)
 RENDEZVOUS = ("static", "c10d")

@@ -8,21 +8,19 @@ import re
 import sys
 from pathlib import Path
 
-_EXTENSIONS = ("torch_npu", "torch_mlu", "torch_musa", "torch_sdaa", "torch_neuronx", "habana_frameworks")
-"""Packages that add kinds of devices to torch."""
+from .. import devices
+from ..devices import CUDA, EXTENSIONS, XPU
 
 
 def count_devices() -> int:
     """The devices of the kind that training here would run on; 0 where that is the CPU."""
     kinds = _built_for()
-    if kinds is not None and not any(importlib.util.find_spec(name) for name in _EXTENSIONS):
-        if kinds == {"cuda"}:
+    if kinds is not None and not any(importlib.util.find_spec(name) for name in EXTENSIONS):
+        if kinds == {CUDA.name}:
             return _count_cuda()
         if not kinds:
             return int(sys.platform == "darwin" and os.uname().machine == "arm64")
-    import torch
-
-    return torch.accelerator.device_count()
+    return devices.count()
 
 
 def _built_for() -> set[str] | None:
@@ -33,8 +31,8 @@ def _built_for() -> set[str] | None:
             text = (Path(folder) / "version.py").read_text(encoding="utf-8")
         except OSError:
             continue
-        found = dict(re.findall(r"^(cuda|hip|xpu)\b[^=\n]*=\s*(.*)$", text, flags=re.M))
-        if "cuda" in found:
+        found = dict(re.findall(rf"^({CUDA.name}|hip|{XPU.name})\b[^=\n]*=\s*(.*)$", text, flags=re.M))
+        if CUDA.name in found:
             return {kind for kind, version in found.items() if version.strip() != "None"}
     return None
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
 
-from .. import topology
+from .. import devices, topology
 from ..environment import patch_environment
 from ..precision import check_mode
 from ..state import AcceleratorState, GradientState, PartialState
@@ -189,17 +189,17 @@ def _check_nothing_is_set_up(name: str, an_accelerator_may_exist: bool = False) 
 
 def _accelerator() -> torch.device | None:
     with patch_environment(**_ONLY_LOOK):
-        return torch.accelerator.current_accelerator(check_available=True)
+        return devices.accelerator()
 
 
 def _device_count() -> int:
     with patch_environment(**_ONLY_LOOK):
-        return max(1, torch.accelerator.device_count())
+        return max(1, devices.count())
 
 
 def _device_name() -> str:
     device = _accelerator()
-    return {"cuda": "GPU", "cpu": "CPU"}.get("cpu" if device is None else device.type, str(device).upper())
+    return (devices.CPU if device is None else devices.kind_of(device)).label
 
 
 def _start_method() -> str:
@@ -207,9 +207,7 @@ def _start_method() -> str:
     device = _accelerator()
     if os.name != "posix":
         return "spawn"
-    cuda = device is not None and device.type == "cuda" and torch.version.hip is None
-    untouched = cuda and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return "fork" if device is None or untouched else "spawn"
+    return "fork" if device is None or devices.is_untouched(device) else "spawn"
 
 
 def _free_port(wanted: int) -> int:

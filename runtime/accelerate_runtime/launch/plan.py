@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ..devices import CPU, CUDA, VISIBLE_DEVICES
 from ..environment import parse_flag_from_env
-from .config import NOT_SUPPORTED, VISIBLE_DEVICES, ConfigError, LaunchConfig, Settings
+from .config import NOT_SUPPORTED, ConfigError, LaunchConfig, Settings
 from .engines import ENGINES, asked_for
 
 WAIT_FOR_MACHINES = 900.0
@@ -61,7 +62,7 @@ def resolve(settings: Settings, count_devices: Callable[[], int]) -> LaunchPlan:
         ConfigError: they do not fit, or ask for what this version does not do.
     """
     config = settings.config
-    cpu = bool(config.use_cpu) or config.distributed_type == "MULTI_CPU"
+    cpu = _asks_for_cpu(config) or _environment_says_cpu()
     _refuse_engines(settings)
     machines, rank = config.num_machines or 1, config.machine_rank or 0
     if rank >= machines:
@@ -104,7 +105,8 @@ def resolve(settings: Settings, count_devices: Callable[[], int]) -> LaunchPlan:
 
 def describe(settings: Settings, plan: LaunchPlan) -> list[tuple[str, str, str]]:
     """Name, value and origin of everything that was said or that has a default."""
-    cpu = "ACCELERATE_USE_CPU" in plan.environment
+    told = not _asks_for_cpu(settings.config) and _environment_says_cpu()
+    cpu = _asks_for_cpu(settings.config) or told
     defaults = {
         "distributed_type": "NO" if plan.processes * plan.machines == 1 else "MULTI_CPU" if cpu else "by the devices",
         "use_cpu": "by the devices",
@@ -119,7 +121,9 @@ def describe(settings: Settings, plan: LaunchPlan) -> list[tuple[str, str, str]]
     lines = []
     for name in (one.name for one in fields(LaunchConfig) if one.name != "engines"):
         said = getattr(settings.config, name)
-        if said is not None:
+        if name == "use_cpu" and told:
+            lines.append((name, "True", "environment: ACCELERATE_USE_CPU"))
+        elif said is not None:
             lines.append((name, str(said), settings.origins[name]))
         elif defaults.get(name) is not None:
             lines.append((name, str(defaults[name]), "default"))
@@ -153,7 +157,7 @@ def _numbers(options: dict[str, str]) -> dict[str, Any]:
 
 def _environment(config: LaunchConfig, cpu: bool, local: int) -> dict[str, str]:
     environment: dict[str, str] = {}
-    if cpu:
+    if _asks_for_cpu(config):
         environment["ACCELERATE_USE_CPU"] = "true"
     for name, variable in (
         ("mixed_precision", "ACCELERATE_MIXED_PRECISION"),
@@ -166,7 +170,7 @@ def _environment(config: LaunchConfig, cpu: bool, local: int) -> dict[str, str]:
         if getattr(config, name):
             environment[variable] = "true"
     if config.chosen_gpus is not None and not cpu:
-        variable = VISIBLE_DEVICES.get(config.distributed_type or "", VISIBLE_DEVICES["MULTI_GPU"])
+        variable = VISIBLE_DEVICES.get(config.distributed_type or "", str(CUDA.visible))
         environment[variable] = ",".join(config.chosen_gpus)
     if local > 1 and "OMP_NUM_THREADS" not in environment and "OMP_NUM_THREADS" not in os.environ:
         environment["OMP_NUM_THREADS"] = str(max(1, _cores() // local))
@@ -192,9 +196,13 @@ def _dynamo_environment(config: LaunchConfig) -> dict[str, str]:
 
 def _warnings(config: LaunchConfig, cpu: bool, count_devices: Callable[[], int]) -> tuple[str, ...]:
     wanted = config.distributed_type in VISIBLE_DEVICES or config.chosen_gpus is not None
-    if cpu or not wanted or _environment_says_cpu() or count_devices():
+    if cpu or not wanted or count_devices():
         return ()
     return ("GPUs were asked for, but torch finds none here: this will run on the CPU",)
+
+
+def _asks_for_cpu(config: LaunchConfig) -> bool:
+    return bool(config.use_cpu) or config.distributed_type == CPU.spread
 
 
 def _environment_says_cpu() -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from .. import __version__
+from .. import __version__, devices
 from .files import default_path, read_raw
 
 
@@ -56,19 +56,20 @@ def _memory() -> str:
 
 
 def _accelerators() -> str:
-    device = torch.accelerator.current_accelerator(check_available=True)
-    if device is None:
-        return "none (CPU)"
-    names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
-    return f"{torch.accelerator.device_count()} x {', '.join(sorted(names)) or device.type}"
+    names = devices.names()
+    return f"{devices.count()} x {', '.join(names)}" if names else "none (CPU)"
 
 
 def _backends() -> list[str]:
     if not dist.is_available():
         return []
-    known = {"gloo": dist.is_gloo_available, "nccl": dist.is_nccl_available, "mpi": dist.is_mpi_available}
-    return [name for name, available in known.items() if available()]
+    return [
+        name
+        for name in dist.Backend.backend_list
+        if name not in ("undefined", "fake") and dist.is_backend_available(name)
+    ]
 
 
 def _concerns_us(variable: str) -> bool:
-    return variable.startswith("ACCELERATE_") or variable in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "HF_HOME")
+    ours = (*devices.VISIBLE_DEVICES.values(), "OMP_NUM_THREADS", "HF_HOME")
+    return variable.startswith("ACCELERATE_") or variable in ours

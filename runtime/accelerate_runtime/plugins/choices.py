@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum, EnumMeta
 from typing import Any
 
+from .. import devices
+
 
 class _Contains(EnumMeta):
     def __contains__(cls, item: Any) -> bool:
@@ -37,15 +39,15 @@ class RNGType(Choice):
     """`rng_types`: random states shared between processes."""
 
     TORCH = "torch"
-    CUDA = "cuda"
-    MLU = "mlu"
-    SDAA = "sdaa"
-    MUSA = "musa"
-    NPU = "npu"
-    XLA = "xla"
-    XPU = "xpu"
-    HPU = "hpu"
-    NEURON = "neuron"
+    CUDA = devices.CUDA.name
+    MLU = devices.MLU.name
+    SDAA = devices.SDAA.name
+    MUSA = devices.MUSA.name
+    NPU = devices.NPU.name
+    XLA = devices.XLA.name
+    XPU = devices.XPU.name
+    HPU = devices.HPU.name
+    NEURON = devices.NEURON.name
     GENERATOR = "generator"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from ..devices import CUDA
 from .base import KwargsHandler
 from .choices import DDPCommunicationHookType
 
@@ -120,7 +121,7 @@ class InitProcessGroupKwargs(KwargsHandler):
     torch's own default (30 minutes for gloo).
     """
 
-    backend: str | None = "nccl"
+    backend: str | None = CUDA.backend
     init_method: str | None = None
     timeout: timedelta | None = None
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..devices import multiplies_in_8_bits
 from ..plugins import FP8BackendType
 from ..plugins.fp8 import AORecipeKwargs
 from .fp8 import Engine
@@ -39,7 +40,7 @@ class TorchAO(Engine):
         config = self.recipe.config
         if config is None:
             config = Float8LinearConfig(
-                pad_inner_dim=bool(self.recipe.pad_inner_dim), emulate=not _multiplies_in_8_bits(self.device)
+                pad_inner_dim=bool(self.recipe.pad_inner_dim), emulate=not multiplies_in_8_bits(self.device)
             )
         # without FSDP nothing is gathered, and the layers' weights would be replaced behind the optimizer's back
         return dataclasses.replace(config, enable_fsdp_float8_all_gather=False)
@@ -65,10 +66,3 @@ def has_ao_layers(model: nn.Module) -> bool:
     except ImportError:
         return False
     return any(isinstance(module, Float8Linear) for module in model.modules())
-
-
-def _multiplies_in_8_bits(device: torch.device) -> bool:
-    """Whether it has products of 8-bit floats that are worth using: Ada, Hopper and newer GPUs."""
-    if device.type == "cuda":
-        return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 9)
-    return device.type != "cpu"

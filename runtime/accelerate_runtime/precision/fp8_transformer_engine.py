@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..devices import CUDA
 from ..plugins import FP8BackendType
 from ..plugins.fp8 import TERecipeKwargs
 from .fp8 import Engine
@@ -19,7 +20,7 @@ class TransformerEngine(Engine):
     backend = FP8BackendType.TE
 
     def __init__(self, recipe: TERecipeKwargs, device: torch.device) -> None:
-        if device.type != "cuda":
+        if device.type != CUDA.name:
             raise ValueError(
                 f"fp8 by TransformerEngine needs an NVIDIA GPU, and this process trains on {device.type}: "
                 "pass AORecipeKwargs() (pip install torchao), which can emulate it."

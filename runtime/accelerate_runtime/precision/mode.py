@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .. import devices
 from ..plugins import AutocastKwargs, FP8BackendType, GradScalerKwargs
 from ..vocabulary import PRECISIONS
 from .forward import wrap_forward
@@ -47,10 +48,12 @@ class Precision:
             return
         if not torch.amp.is_autocast_available(device.type):
             raise ValueError(f"mixed_precision={mode!r}: torch has no autocast on {device.type}; use 'no'.")
-        if mode in ("bf16", "fp8") and device.type == "cuda" and not torch.cuda.is_bf16_supported():
-            raise ValueError(f"mixed_precision={mode!r}: this GPU has no bfloat16; use 'fp16' or 'no'.")
+        if mode in ("bf16", "fp8") and not devices.has_bfloat16(device):
+            raise ValueError(
+                f"mixed_precision={mode!r}: this {devices.kind_of(device).label} has no bfloat16; use 'fp16' or 'no'."
+            )
         if mode == "fp16":
-            if not _can_scale(device):
+            if not devices.can_scale_gradients(device):
                 raise ValueError(
                     f"mixed_precision='fp16': torch cannot scale gradients on {device.type}; use 'bf16' or 'no'."
                 )
@@ -96,10 +99,3 @@ def check_mode(mode: str) -> str:
         *others, last = map(repr, PRECISIONS)
         raise ValueError(f"mixed_precision={mode!r}: allowed are {', '.join(others)} and {last}")
     return mode
-
-
-def _can_scale(device: torch.device) -> bool:
-    """Whether this build of torch has the kernel that a GradScaler calls, for this kind of device."""
-    key = {"cpu": "CPU", "cuda": "CUDA", "mps": "MPS", "xpu": "XPU"}.get(device.type)
-    operator = "aten::_amp_foreach_non_finite_check_and_unscale_"
-    return key is None or bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, key))

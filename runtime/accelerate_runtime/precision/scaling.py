@@ -18,7 +18,7 @@ class SharedScaler(torch.amp.GradScaler):
     that wait even longer, for an optimizer that steps less often, are then brought to the new scale.
     """
 
-    def __init__(self, device: str = "cuda", **kwargs: Any) -> None:
+    def __init__(self, device: str, **kwargs: Any) -> None:
         super().__init__(device, **kwargs)
         self._shares: weakref.WeakSet[Share] = weakref.WeakSet()
         self._due = False

@@ -30,6 +30,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 from torch.distributed.tensor import DTensor
 
 from .. import waiting
+from ..devices import has_its_own_memory
 from ..environment import get_int_from_env
 from ..meshes import hold, make_mesh, part_of_mesh
 from ..plugins import DistributedDataParallelKwargs
@@ -267,7 +268,7 @@ class FullyShardedDataParallel(Strategy):
     def _offload_policy(self) -> OffloadPolicy:
         if not self.plugin.cpu_offload:
             return OffloadPolicy()
-        return CPUOffloadPolicy(pin_memory=self.place.device.type != "cpu")
+        return CPUOffloadPolicy(pin_memory=has_its_own_memory(self.place.device))
 
 
 def _groups(model: nn.Module) -> Iterator[Any]:
