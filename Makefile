@@ -1,6 +1,7 @@
 # make demo    migrate a script and train it before and after
 # make test    every test, end-to-end ones included
 # make test-trackers    the trackers against each of their clients, in $(VENV)-trackers (1.3 GB more)
+# make test-gpu    what only an NVIDIA GPU can show, in 8 minutes
 # make lint    ruff, mypy and the import contracts
 # make docs    the documentation, into build/docs; a warning is an error
 # make bench   the speed ratios
@@ -14,7 +15,7 @@ INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.docs-installed
 PYTEST_ARGS ?=
 
-.PHONY: demo test test-trackers lint docs bench clean
+.PHONY: demo test test-trackers test-gpu lint docs bench clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (torch is large: this takes a while)"
@@ -36,6 +37,9 @@ test-trackers:
 	@$(VENV)-trackers/bin/python -m pip install --quiet --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[torch]' --group dev --group all-trackers
 	$(VENV)-trackers/bin/python -m pytest -rs tests/runtime/test_tracker_clients.py $(PYTEST_ARGS)
+
+test-gpu: $(INSTALLED)
+	PYTHON=$(BIN)/python tests/gpu/run.sh
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check . fixtures/demo/run_demo.py
