@@ -48,6 +48,9 @@ def compile_regions(module: M, **compile_kwargs: Any) -> M:
 
 def _compile_call(module: nn.Module, arguments: dict[str, Any]) -> None:
     """`module.compile(**arguments)`, which compiles nothing of a module whose class is torch's own (nn.Sequential)."""
+    if not type(module).__module__.startswith("torch."):
+        module.compile(**arguments)  # knows that FSDP's hooks stay out of the graph
+        return
     compiled = torch.compile(_call, **arguments)
     module._compiled_call_impl = functools.partial(compiled, module)
 
