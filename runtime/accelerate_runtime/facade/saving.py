@@ -236,6 +236,11 @@ class Saving(Settings):
         each = self.project_configuration.save_on_each_node
         return self.is_local_main_process if each else self.is_main_process
 
+    def _settled(self, model: nn.Module) -> nn.Module:
+        inner = self.unwrap_model(model, keep_torch_compile=False)
+        self._strategy.settle(inner)
+        return inner
+
     def _contents(self) -> Contents:
         from ..checkpointing.contents import Contents
 
@@ -250,7 +255,7 @@ class Saving(Settings):
             scaler=self.scaler,
             gradient_state=self.gradient_state,
             registered=list(self._registered),
-            unwrap=lambda model: self.unwrap_model(model, keep_torch_compile=False),
+            unwrap=self._settled,
             save_hooks=self._save_hooks.all(),
             load_hooks=self._load_hooks.all(),
         )

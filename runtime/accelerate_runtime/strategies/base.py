@@ -130,6 +130,9 @@ class Strategy(ABC):
 
     # Files
 
+    def settle(self, model: nn.Module) -> None:  # noqa: B027
+        """Have the parameters of an (unwrapped) model be those that optimizers train, where a forward left others."""
+
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """The whole state dict of an (unwrapped) model, on the main process at least; all processes call this."""
         return model.state_dict()

@@ -35,6 +35,7 @@ from ..environment import get_int_from_env
 from ..meshes import hold, make_mesh, part_of_mesh
 from ..plugins import DistributedDataParallelKwargs
 from ..plugins.fsdp import FullyShardedDataParallelPlugin
+from ..precision.fp8_gathering import gather_in_8_bits, scale_at_once
 from ..precision.scaling import parameters_of
 from ..topology import DistributedType
 from . import dtensors
@@ -100,6 +101,7 @@ class FullyShardedDataParallel(Strategy):
         inner = dataclasses.replace(policy, output_dtype=None)  # of an inner part: the outer would meet two types
         for part in [*parts, model]:  # one at a time: only one whole part needs to fit on the device
             bring(part, device, plugin.param_init_fn, given)
+            gather_in_8_bits(part, ignored_parameters(model, plugin.ignored_modules))
             whole = parameters_that_cannot_be_sharded(model)
             arguments["ignored_params"] = ignored_parameters(model, plugin.ignored_modules) | whole or None
             # what is in no wrapped part stays gathered: backward begins with it
@@ -113,6 +115,7 @@ class FullyShardedDataParallel(Strategy):
         for group in _groups(model):
             hold(group.mesh_info)
         dtensors.takes_whole_weights(model)
+        scale_at_once(model)
         _gather_in_methods(model)
         return model
 
@@ -183,6 +186,12 @@ class FullyShardedDataParallel(Strategy):
         return dtensors.clip_grad_norm(parameters, max_norm, norm_type)
 
     # Files
+
+    def settle(self, model: nn.Module) -> None:
+        """Free what an evaluation has left gathered: no backward came to do it."""
+        for part in model.modules():
+            if isinstance(part, FSDPModule):
+                part.reshard()
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """The whole state dict, on the CPU of the main process; elsewhere an empty one."""

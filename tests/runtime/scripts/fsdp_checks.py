@@ -296,6 +296,21 @@ def check_states_in_shards_go_everywhere() -> None:
         assert losses == pytest.approx(rest, rel=1e-5)
 
 
+def check_states_are_those_of_the_shards_after_an_evaluation() -> None:
+    for name, options in {"blocks": {}, "all": {"reshard_after_forward": False}}.items():
+        training = Training(**options)
+        training.epoch()
+        with torch.no_grad():
+            training.model(TEXTS[:4])  # no backward frees what this has gathered
+        training.accelerator.save_state(FOLDER / f"evaluated-{name}")
+        rest = training.epoch()
+        other = Training(seed=1, **options)
+        with torch.no_grad():
+            other.model(TEXTS[:4])
+        other.accelerator.load_state(FOLDER / f"evaluated-{name}")
+        assert other.epoch() == rest
+
+
 def check_damaged_shards_are_named() -> None:
     folder = FOLDER / "damaged-shards"
     training = Training()
