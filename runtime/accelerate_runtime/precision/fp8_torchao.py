@@ -31,7 +31,13 @@ class TorchAO(Engine):
         from torchao.float8 import convert_to_float8_training
 
         wanted = self.recipe.module_filter_func or all_but_first_and_last(model)
-        converted: nn.Module = convert_to_float8_training(model, config=self._config(), module_filter_fn=wanted)
+        config = self._config()
+        # whether weights are gathered in 8 bits is for FSDP to do, as it shards them; elsewhere they stay what they are
+        plain = dataclasses.replace(config, enable_fsdp_float8_all_gather=False)
+        converted: nn.Module = convert_to_float8_training(model, config=plain, module_filter_fn=wanted)
+        for module in converted.modules():
+            if getattr(module, "config", None) is plain:
+                module.config = config
         return converted
 
     def _config(self) -> Any:
@@ -40,10 +46,11 @@ class TorchAO(Engine):
         config = self.recipe.config
         if config is None:
             config = Float8LinearConfig(
-                pad_inner_dim=bool(self.recipe.pad_inner_dim), emulate=not multiplies_in_8_bits(self.device)
+                enable_fsdp_float8_all_gather=bool(self.recipe.enable_fsdp_float8_all_gather),
+                pad_inner_dim=bool(self.recipe.pad_inner_dim),
+                emulate=not multiplies_in_8_bits(self.device),
             )
-        # without FSDP nothing is gathered, and the layers' weights would be replaced behind the optimizer's back
-        return dataclasses.replace(config, enable_fsdp_float8_all_gather=False)
+        return config
 
 
 def all_but_first_and_last(model: nn.Module) -> Callable[[nn.Module, str], bool]:
