@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from . import arguments, strategies, topology
+from . import arguments, division, strategies, topology
 from .accumulation import GradientState
 from .checkpointing.hooks import Hooks
 from .compilation import compile_model
@@ -139,6 +139,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         mesh = build_mesh(parallelism, self._place)
         name, plugin = strategies.choose(strategy, plugins, parallelism, self.num_processes)
         self._strategy = strategies.find(name)(StrategySetup(self._place, handlers, mode, plugin, parallelism, mesh))
+        division.divide(self._strategy.division)
         self._prepared = Prepared()
         self._saver = None
         self._registered: list[Any] = []
@@ -264,7 +265,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             return known
         prepared = prepare_loader(
             data_loader,
-            self._strategy.data_place,
+            self._strategy.division,
             self.gradient_state,
             self.dataloader_config,
             move=self._moves(device_placement),

@@ -1,4 +1,8 @@
-"""gather, reduce, broadcast and pad over nested structures of tensors, on all processes."""
+"""gather, reduce, broadcast and pad over nested structures of tensors, on all processes.
+
+Where several processes work on one model together, and so on the same batch, they count as one for gather, reduce and
+pad_across_processes: each sample comes once.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from . import topology
+from . import division, topology
 from .structures import map_tensors
 from .waiting import together
 
@@ -48,19 +52,20 @@ def gather(tensor: Any) -> Any:
     """Each process's tensors, joined along the first dimension in the order of the processes, on every process.
 
     Shapes must agree between processes, `(n, ...)` becoming `(num_processes * n, ...)`; a tensor without dimensions
-    becomes one of shape `(num_processes,)`. On one process `tensor` is returned as it is.
+    becomes one of shape `(num_processes,)`. On one process `tensor` is returned as it is. Processes that work on one
+    model together count as one.
 
     Raises:
         TypeError: something in it is not a tensor.
     """
     _check("gather", tensor)
-    return map_tensors(_gather_one if _spread() else _same, tensor)
+    return map_tensors(_gather_one if _parts() > 1 else _same, tensor)
 
 
 def _gather_one(tensor: torch.Tensor) -> torch.Tensor:
     wire = _on_wire(tensor.reshape(1) if tensor.ndim == 0 else tensor)
-    parts = [torch.empty_like(wire) for _ in range(dist.get_world_size())]
-    together("gather", dist.all_gather, parts, wire)
+    parts = [torch.empty_like(wire) for _ in range(_parts())]
+    together("gather", dist.all_gather, parts, wire, division.current().group)
     return torch.cat(parts)
 
 
@@ -69,18 +74,27 @@ def gather_object(object: Any) -> Any:
 
     On one process `object` is returned as it is.
     """
-    if not _spread():
+    if _parts() == 1:
         return object
-    return [item for part in all_gather_object(object) for item in part]
+    return [item for part in of_all_parts(object) for item in part]
+
+
+def of_all_parts(value: Any) -> list[Any]:
+    """The (picklable) `value` of one process of each part of the data, on every process."""
+    if _parts() == 1:
+        return [value]
+    values: list[Any] = [None] * _parts()
+    together("gather_object", dist.all_gather_object, values, value, division.current().group)
+    return values
 
 
 def all_gather_object(value: Any) -> list[Any]:
-    """Each process's (picklable) `value`, in the order of the processes, on every process."""
+    """Each process's (picklable) `value`, in the order of the processes, on every process. All processes count."""
     if not _spread():
         return [value]
-    parts: list[Any] = [None] * dist.get_world_size()
-    together("gather_object", dist.all_gather_object, parts, value)
-    return parts
+    values: list[Any] = [None] * dist.get_world_size()
+    together("gather_object", dist.all_gather_object, values, value)
+    return values
 
 
 def broadcast(tensor: Any, from_process: int = 0) -> Any:
@@ -121,11 +135,12 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
 
 def _reduce_one(tensor: torch.Tensor, reduction: str, scale: float) -> torch.Tensor:
     result = tensor
-    if _spread():
+    if _parts() > 1:
         result = _on_wire(tensor).clone(memory_format=torch.contiguous_format)
-        together("reduce", dist.all_reduce, result, dist.ReduceOp.MAX if reduction == "max" else dist.ReduceOp.SUM)
+        operation = dist.ReduceOp.MAX if reduction == "max" else dist.ReduceOp.SUM
+        together("reduce", dist.all_reduce, result, operation, division.current().group)
         if reduction == "mean":
-            result = result / dist.get_world_size()
+            result = result / _parts()
         result = result.to(tensor.device)
     return result if scale == 1.0 else result * scale
 
@@ -148,7 +163,7 @@ def _pad_one(tensor: torch.Tensor, dim: int, pad_index: float, pad_first: bool) 
         told = "pad_across_processes leaves a nested tensor as it is; pass tensor.to_padded_tensor(...) instead."
         warnings.warn(told, CannotPadNestedTensorWarning, stacklevel=4)
         return tensor
-    if not _spread():
+    if _parts() == 1:
         return tensor
     if not -tensor.ndim <= dim < tensor.ndim:
         return tensor
@@ -171,6 +186,20 @@ def wait_for_everyone() -> None:
         together("wait_for_everyone", dist.barrier)
     else:
         together("wait_for_everyone", dist.barrier, device_ids=[place.device.index])
+
+
+def any_process(flag: bool) -> bool:
+    """Whether `flag` is up on any process, whatever it works on."""
+    if not _spread():
+        return flag
+    raised = torch.tensor(float(flag), device=wire_device())
+    together("check_trigger", dist.all_reduce, raised)
+    return bool(raised > 0)
+
+
+def _parts() -> int:
+    """Into how many parts the data is divided."""
+    return division.current().place.num_processes
 
 
 def _spread() -> bool:

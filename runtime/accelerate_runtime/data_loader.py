@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from . import arguments, topology
+from . import arguments, division, topology
 from .accumulation import GradientState
 from .data import DataLoaderShard, SeedableRandomSampler, prepare_loader, skip_first_batches
 from .data.dispatch import DataLoaderDispatcher
@@ -48,18 +48,22 @@ def prepare_data_loader(
         num_processes, process_index: other ones than there are. Then the loader must not need the other processes
             (sequential samplers, say).
         rng_types: random states to share at the start of each pass; None shares those of samplers.
-        torch_device_mesh: None; this version deals batches to all processes alike.
+        torch_device_mesh: None; batches are dealt as the latest Accelerator deals them.
 
     The other arguments are those of DataLoaderConfiguration and `Accelerator.prepare_data_loader`.
     """
     arguments.refuse_unsupported({"torch_device_mesh": torch_device_mesh}, "prepare_data_loader")
-    place = topology.current()
-    place = dataclasses.replace(
-        place,
-        device=place.device if device is None else torch.device(device),
-        num_processes=place.num_processes if num_processes is None else num_processes,
-        process_index=place.process_index if process_index is None else process_index,
-    )
+    dealt = division.current()
+    if num_processes is not None or process_index is not None:
+        place = topology.current()
+        place = dataclasses.replace(
+            place,
+            num_processes=place.num_processes if num_processes is None else num_processes,
+            process_index=place.process_index if process_index is None else process_index,
+        )
+        dealt = division.each_its_own(place)
+    if device is not None:
+        dealt = dataclasses.replace(dealt, place=dataclasses.replace(dealt.place, device=torch.device(device)))
     config = DataLoaderConfiguration(
         split_batches=split_batches,
         dispatch_batches=dispatch_batches,
@@ -71,7 +75,7 @@ def prepare_data_loader(
     )
     return prepare_loader(
         dataloader,
-        place,
+        dealt,
         GradientState(),
         config,
         move=put_on_device,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import topology
+from . import division, topology
 from .collectives import reduce
 from .precision.scaling import gradients_of, parameters_of
 
@@ -64,7 +64,7 @@ class Items:
         if others != self.others:
             refuse_mixture()
         self.divided = True
-        processes, number = topology.current().num_processes, self.number
+        processes, number = division.current().place.num_processes, self.number
         if processes > 1:
             number = reduce(torch.as_tensor(number, dtype=torch.float64, device=topology.current().device), "sum")
         factor: Any  # the processes' gradients were averaged: they are `processes` times too small for a sum

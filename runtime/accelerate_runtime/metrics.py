@@ -50,7 +50,7 @@ def _gather_rows(tensor: torch.Tensor, state: GradientState, place: Topology) ->
 
 
 def _gather_objects(data: Any, state: GradientState) -> Any:
-    parts = collectives.all_gather_object(data)
+    parts = collectives.of_all_parts(data)
     latest = state.active_pass.share if state.active_pass is not None else None
     if not all(isinstance(part, (list, tuple)) for part in parts):
         return _of_real_batches(parts, latest, f"one object a process ({type(data).__name__})")

@@ -6,11 +6,15 @@ import random
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from . import topology
+from . import division, topology
 from .collectives import broadcast
+from .division import Division
+from .waiting import together
 
 
 def set_seed(seed: int, device_specific: bool = False, deterministic: bool = False) -> None:
@@ -18,11 +22,12 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
 
     Args:
         seed: the seed; the same on every process.
-        device_specific: add the process's index, so that processes draw different numbers.
+        device_specific: add the process's index, so that processes draw different numbers (but for those that work on
+            one model together).
         deterministic: also ask torch for deterministic algorithms.
     """
     if device_specific:
-        seed += topology.current().process_index
+        seed += division.current().place.process_index
     random.seed(seed)
     try:
         import numpy
@@ -79,6 +84,19 @@ def synchronize_rng_states(rng_types: Iterable[str], generator: torch.Generator 
         synchronize_rng_state(rng_type, generator)
 
 
+def draw_alike(division: Division) -> None:
+    """Give the processes that have one part of the data the random states of the first of them (Python's, NumPy's,
+    torch's, the device's): they must draw the same augmentations, and drop the same activations."""
+    module = None
+    if division.place.device.type != "cpu":
+        module = torch.get_device_module(division.place.device)
+    mine: list[Any] = [global_states(), None if module is None else module.get_rng_state()]
+    together("sharing random states", dist.broadcast_object_list, mine, src=division.leader, group=division.together)
+    set_global_states(mine[0])
+    if module is not None:
+        module.set_rng_state(mine[1])
+
+
 class ForkedRandomness:
     """A random state of its own for code that draws from the global generators.
 
@@ -93,7 +111,7 @@ class ForkedRandomness:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        outer = _global_states()
+        outer = global_states()
         if self.inner is None:
             assert self._seed is not None
             random.seed(self._seed)
@@ -101,20 +119,22 @@ class ForkedRandomness:
             if "numpy" in sys.modules:
                 sys.modules["numpy"].random.seed(self._seed % 2**32)
         else:
-            _set_global_states(self.inner)
+            set_global_states(self.inner)
         try:
             yield
         finally:
-            self.inner = _global_states()
-            _set_global_states(outer)
+            self.inner = global_states()
+            set_global_states(outer)
 
 
-def _global_states() -> tuple[object, ...]:
+def global_states() -> tuple[object, ...]:
+    """The states of Python's, torch's (CPU) and NumPy's global generators."""
     numpy = sys.modules.get("numpy")
     return random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy is not None else None
 
 
-def _set_global_states(states: tuple[object, ...]) -> None:
+def set_global_states(states: tuple[object, ...]) -> None:
+    """Go back to what `global_states` gave."""
     python, cpu, numpy_state = states
     random.setstate(python)  # type: ignore[arg-type]
     torch.set_rng_state(cpu)  # type: ignore[arg-type]

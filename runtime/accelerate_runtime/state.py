@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 import torch
 
-from . import collectives, topology
+from . import collectives, division, topology
 from .accumulation import GradientState as GradientState
 from .environment import parse_flag_from_env
 from .plugins import InitProcessGroupKwargs, TorchDynamoPlugin
@@ -139,12 +139,14 @@ class ProcessControl:
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
         """Give the block this process's consecutive part of `inputs`.
 
-        They are a list, tuple or tensor, a dict of such, or a dataset of the `datasets` library.
+        They are a list, tuple or tensor, a dict of such, or a dataset of the `datasets` library. Processes that work on
+        one model together get the same part.
 
         Args:
             apply_padding: repeat the last item where a process would get one less.
         """
-        yield split(inputs, self.num_processes, self.process_index, apply_padding)
+        part = division.current().place
+        yield split(inputs, part.num_processes, part.process_index, apply_padding)
 
 
 def split(inputs: Any, count: int, index: int, pad: bool = False) -> Any:
@@ -304,6 +306,7 @@ class AcceleratorState(PartialState):
             reset_partial_state: forget the processes too.
         """
         AcceleratorState._shared_state.clear()
+        division.forget()
         if reset_partial_state:
             PartialState._reset_state()
 

@@ -149,8 +149,10 @@ def _check_counts(contents: Contents, folder: Path, manifest: Manifest | None, m
 
 def _load_rank(contents: Contents, folder: Path, manifest: Manifest | None) -> None:
     """What belongs to this process: its position, and at last its random states."""
-    place = contents.place
-    rank = place.process_index
+    place, division = contents.place, contents.strategy.division
+    parts = division.place.num_processes if division.shared else None
+    alike = manifest is None or (manifest.num_processes, manifest.data_parts) == (place.num_processes, parts)
+    rank = place.process_index if alike else division.place.process_index
     name = layout.random_states(rank)
     known = name in manifest.files if manifest is not None else (folder / name).exists()
     states = load_plain(folder / layout.random_states(rank if known else 0))
@@ -162,15 +164,17 @@ def _load_rank(contents: Contents, folder: Path, manifest: Manifest | None) -> N
             folder,
         )
     else:
-        if manifest.num_processes != place.num_processes and layout.gradients(0) in manifest.files:
+        if not alike and layout.gradients(0) in manifest.files:
             raise CheckpointError(
-                f"{folder} was saved in the middle of a window of {manifest.num_processes} processes, but "
-                f"there are {place.num_processes} now: start as many, or load a state saved where a window ends."
+                f"{folder} was saved in the middle of a window of {manifest.num_processes} processes with "
+                f"{manifest.data_parts or manifest.num_processes} different batches, but there are "
+                f"{place.num_processes} with {parts or place.num_processes} now: start as many, spread alike, or load "
+                "a state saved where a window ends."
             )
         position.load_gradients(contents, folder, manifest)
-        theirs = rank if manifest.num_processes == place.num_processes else 0
+        theirs = rank if alike else 0
         position.restore(contents, load_plain(folder / layout.position(theirs)))
     if known:
         random_states.restore(states, place)
     else:
-        random_states.restore_apart(states, place)
+        random_states.restore_apart(states, division.place)

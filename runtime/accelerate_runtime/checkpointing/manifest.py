@@ -33,6 +33,8 @@ class Manifest:
     objects: dict[str, int]
     """How many models, optimizers, schedulers, scalers, loaders and registered objects were saved."""
     versions: dict[str, str]
+    data_parts: int | None = None
+    """Into how many parts the data was divided; None is one for each process."""
     files: dict[str, FileRecord] = field(default_factory=dict)
 
     def record(self, folder: Path, known: dict[str, str]) -> None:

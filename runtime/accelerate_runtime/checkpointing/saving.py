@@ -256,7 +256,9 @@ def _of_ranks(ranks: list[Any], step: int) -> list[Item]:
 
 def _manifest(contents: Contents) -> Manifest:
     versions = {"accelerate_runtime": __version__, "torch": str(torch.__version__)}
-    return Manifest(contents.place.num_processes, contents.counts(), versions)
+    division = contents.strategy.division
+    parts = division.place.num_processes if division.shared else None
+    return Manifest(contents.place.num_processes, contents.counts(), versions, parts)
 
 
 def _warn_of_code(path: Path) -> None:

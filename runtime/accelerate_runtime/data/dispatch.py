@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +13,9 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, RandomSampler, default_collate
 
 from .. import topology
+from ..division import Division
 from ..plugins import DataLoaderConfiguration
+from ..random import global_states, set_global_states
 from ..topology import Topology
 from ..waiting import together
 from .channel import Kind, Label, Receiver, Sender
@@ -33,7 +36,7 @@ class DataLoaderDispatcher(DataLoaderShard):
 
 def dispatched(
     loader: DataLoader[Any],
-    place: Topology,
+    division: Division,
     config: DataLoaderConfiguration,
     slice_fn: Callable[..., Any] | None,
     own_sampler: Any,
@@ -48,7 +51,7 @@ def dispatched(
             f"dispatch_batches=True has the main process read the whole set, but the loader's "
             f"{type(own_sampler).__name__} gives it a part only: leave the sampler out, or pass dispatch_batches=False."
         )
-    return Dispatched(loader, place, config, slice_fn)
+    return Dispatched(loader, division, config, slice_fn)
 
 
 class Dispatched(Reopening):
@@ -62,10 +65,11 @@ class Dispatched(Reopening):
     def __init__(
         self,
         loader: DataLoader[Any],
-        place: Topology,
+        division: Division,
         config: DataLoaderConfiguration,
         slice_fn: Callable[..., Any] | None = None,
     ) -> None:
+        place = division.place
         self.loader, self.place, self.slice_fn = loader, place, slice_fn
         whole = is_stream(loader) or loader.batch_sampler is None
         self.dealing = BatchSamplerShard(
@@ -81,8 +85,11 @@ class Dispatched(Reopening):
         self._reader: dict[str, Any] | None = None  # where the main process's iterator begins
         self._opened: Opened | None = None
         group = _cpu_group(place)
-        if place.is_main_process:
-            self._senders = [Sender(peer, group) for peer in range(1, place.num_processes)]
+        self._shared = division.shared
+        self._reads = topology.current().is_main_process if division.shared else place.is_main_process
+        if self._reads:
+            self._parts = division.parts[1:]
+            self._senders = [Sender(peer, group) for peer in range(1, len(division.parts))]
             self._work: list[Any] = []
         else:
             self._receiver = Receiver(0, group)
@@ -94,7 +101,7 @@ class Dispatched(Reopening):
     def __iter__(self) -> Iterator[Any]:
         self._iterations += 1
         labels = (Label(self._number, self._iterations, number) for number in itertools.count())
-        return self._give(labels) if self.place.is_main_process else self._take(labels)
+        return self._give(labels) if self._reads else self._take(labels)
 
     def begin(self, beginning: dict[str, Any] | None, exact: bool) -> Iterator[Any]:
         if beginning is not None:
@@ -116,13 +123,16 @@ class Dispatched(Reopening):
         rounds = self._rounds()
         try:
             for label in labels:
+                before = self._random_states()
                 turn = self._or_tell(label, next, rounds, None)
+                after = self._random_states()
+                drawn = after if after != before else None
                 together(_CALL, self._settle)
                 if turn is None:
-                    self._tell(Kind.END, None, label)
+                    self._tell(Kind.END, drawn, label)
                     return
                 parts, share = turn
-                self._or_tell(label, self._pack, parts, share, label)
+                self._or_tell(label, self._pack, parts, share, drawn, label)
                 self._work = [work for sender in self._senders for work in sender.send(label)]
                 self.dealing.remember(label.round, share)
                 if share is None or share.sizes[0]:
@@ -130,9 +140,17 @@ class Dispatched(Reopening):
         finally:
             self._settle()
 
-    def _pack(self, parts: list[Any], share: Share | None, label: Label) -> None:
-        for sender, part in zip(self._senders, parts[1:], strict=True):
-            sender.pack(Kind.BATCH, (part, share), label)
+    def _pack(self, parts: list[Any], share: Share | None, drawn: bytes | None, label: Label) -> None:
+        for sender, part in zip(self._senders, self._parts, strict=True):
+            sender.pack(Kind.BATCH, (parts[part], share, drawn), label)
+
+    def _random_states(self) -> bytes | None:
+        """The global random states, where others work on the main process's batch too: they must draw as it does."""
+        return pickle.dumps(global_states()) if self._shared else None
+
+    def _follow(self, drawn: bytes | None) -> None:
+        if drawn is not None and self.dealing.index == 0:
+            set_global_states(pickle.loads(drawn))
 
     def _settle(self) -> None:
         """Wait until the others have what was sent last; meanwhile the next round was read."""
@@ -159,19 +177,21 @@ class Dispatched(Reopening):
             got = together(_CALL, self._receiver.receive, self._pin)
             if got.label != label:
                 raise RuntimeError(
-                    f"dispatched loader: process {self.place.process_index} waits for batch {label.round} of pass "
+                    f"dispatched loader: process {topology.rank()} waits for batch {label.round} of pass "
                     f"{label.iteration} of loader {label.loader}, but the main process sent batch {got.label.round} of "
                     f"pass {got.label.iteration} of loader {got.label.loader}. Every process must run through the same "
                     "loaders, and leave a loop early at the same batch."
                 )
             if got.kind == Kind.END:
+                self._follow(got.value)
                 return
             if got.kind == Kind.ERROR:
                 raise RuntimeError(
                     f"dispatched loader: the main process failed to read batch {label.round}, which is sent to all:\n"
                     f"{got.value}"
                 )
-            part, share = got.value
+            part, share, drawn = got.value
+            self._follow(drawn)
             self.dealing.remember(label.round, share)
             if share is None or share.sizes[self.place.process_index]:
                 yield part

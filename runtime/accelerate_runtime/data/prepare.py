@@ -10,8 +10,9 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 
 from ..accumulation import GradientState
+from ..division import Division
 from ..plugins import DataLoaderConfiguration
-from ..random import ForkedRandomness, shared_seed, synchronize_rng_states
+from ..random import ForkedRandomness, draw_alike, shared_seed, synchronize_rng_states
 from ..topology import Topology
 from .fetching import draw_apart
 from .loader import DataLoaderShard
@@ -26,7 +27,7 @@ from .streams import IterableDatasetShard
 
 def prepare_loader(
     loader: DataLoader[Any],
-    place: Topology,
+    division: Division,
     gradient_state: GradientState,
     config: DataLoaderConfiguration,
     *,
@@ -50,9 +51,12 @@ def prepare_loader(
     """
     if config.use_seedable_sampler:
         loader = with_seedable_sampler(loader, config.data_seed)
-    part = _Part(loader) if place.num_processes == 1 else _part_of(loader, place, config, slice_fn)
+    place, alone = division.place, len(division.parts) == 1
+    part = _Part(loader) if alone else _part_of(loader, division, config, slice_fn)
+    if division.shared:
+        part.prepare_pass.append(lambda: draw_alike(division))
     others = [name for name in rng_types if name != "generator"]
-    if others and place.num_processes > 1:
+    if others and not alone:
         part.prepare_pass.append(lambda: synchronize_rng_states(others))
     kind = as_stateful(part.kind) if config.use_stateful_dataloader else part.kind
     return kind(
@@ -82,13 +86,14 @@ class _Part:
 
 
 def _part_of(
-    loader: DataLoader[Any], place: Topology, config: DataLoaderConfiguration, slice_fn: Callable[..., Any] | None
+    loader: DataLoader[Any], division: Division, config: DataLoaderConfiguration, slice_fn: Callable[..., Any] | None
 ) -> _Part:
+    place = division.place
     own_sampler = _own_dealing(loader, place)
     if config.dispatch_batches:
         from .dispatch import DataLoaderDispatcher, dispatched  # rare, and not light
 
-        source = dispatched(loader, place, config, slice_fn, own_sampler)
+        source = dispatched(loader, division, config, slice_fn, own_sampler)
         return _Part(source, source.dealing, source.share, kind=DataLoaderDispatcher)
     if own_sampler is not None:
         return _Part(loader, share=_share_of_distributed_sampler(loader, own_sampler, place))

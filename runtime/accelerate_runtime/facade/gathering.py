@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from .. import collectives, metrics
 from .settings import Settings
 
@@ -28,7 +26,7 @@ class Gathering(Settings):
                 an error, since it counts the padding in (in Accelerate it passes).
             use_gather_object: gather lists of picklable objects, one item per sample.
         """
-        return metrics.gather_for_metrics(input_data, self.gradient_state, self._place, use_gather_object)
+        return metrics.gather_for_metrics(input_data, self.gradient_state, self._strategy.data_place, use_gather_object)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """The tensors' "sum", "mean" or "max" over the processes (or "none"), times `scale`, on every process."""
@@ -48,4 +46,4 @@ class Gathering(Settings):
         To be called on every process.
         """
         mine, self._triggered = self._triggered, False
-        return bool(collectives.reduce(torch.tensor(float(mine), device=self.device)) > 0)
+        return collectives.any_process(mine)

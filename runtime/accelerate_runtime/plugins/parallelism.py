@@ -237,7 +237,8 @@ class ParallelismConfig:
     # The mesh
 
     def build_device_mesh(self, device_type: str) -> DeviceMesh | None:
-        """A mesh of the sizes over 1, with the joint dimensions "dp", "dp_shard_cp" and "dp_cp" where there are any.
+        """A mesh of the sizes over 1, with the joint dimensions "dp", "dp_shard_cp", "dp_cp" and "model" (all that
+        work on one batch) where there are any.
 
         None where there is nothing to spread, or where DeepSpeed makes its own groups (sequence parallelism). Every
         process must call this.
@@ -256,6 +257,7 @@ class ParallelismConfig:
             ("dp", self.dp_dim_names),
             ("dp_shard_cp", self.dp_shard_cp_dim_names),
             ("dp_cp", self.dp_cp_dim_names),
+            ("model", self.non_dp_dim_names),
         ):
             if parts:
                 mesh[tuple(parts)]._flatten(joint)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import nn
 
+from .. import division
+from ..division import Division
 from ..plugins import KwargsHandler
 from ..topology import DistributedType, Topology
 
@@ -61,13 +63,21 @@ class Strategy(ABC):
     def __init__(self, setup: StrategySetup) -> None:
         self.setup = setup
         self.place = setup.place
+        self.division = self.divide()
 
     # Preparing
+
+    def divide(self) -> Division:
+        """Which process gets which part of the data; asked once, before anything is prepared.
+
+        By default those that the mesh has work on one model together get the same part.
+        """
+        return division.of_mesh(self.setup.parallelism, self.setup.mesh, self.place)
 
     @property
     def data_place(self) -> Topology:
         """Which part of the data this process gets: its index among those with different batches, and their number."""
-        return self.place
+        return self.division.place
 
     def move(self, model: nn.Module) -> None:
         """Bring `model` to this process's device, in place."""

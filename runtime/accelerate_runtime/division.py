@@ -1,0 +1,91 @@
+"""How the data is divided among the processes: those that work on one model together get the same batches.
+
+It is that of the latest Accelerator. Where nothing spreads a model (one process, data parallelism alone), each process
+has a part of the data of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import topology
+from .topology import Topology
+
+if TYPE_CHECKING:
+    from .plugins.parallelism import ParallelismConfig
+
+
+@dataclass(frozen=True)
+class Division:
+    """This process's part of the data, and who has which.
+
+    Attributes:
+        place: this process, its index and the number being those of the parts.
+        parts: for each process the index of its part.
+        group: the process group of those that hold the other parts, one of each; None where that is all processes.
+        together: the process group of those that share this part; None where this is the only one.
+    """
+
+    place: Topology
+    parts: tuple[int, ...]
+    group: Any = None
+    together: Any = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether several processes have the same part."""
+        return len(self.parts) > self.place.num_processes
+
+    @property
+    def leader(self) -> int:
+        """The first process that has this part."""
+        return self.parts.index(self.place.process_index)
+
+
+_current: Division | None = None
+
+
+def each_its_own(place: Topology) -> Division:
+    """Every process has another part."""
+    return Division(place, tuple(range(place.num_processes)))
+
+
+def of_mesh(config: ParallelismConfig | None, mesh: Any, place: Topology) -> Division:
+    """The division by a device mesh: parts differ along the dimensions of data parallelism only.
+
+    Args:
+        mesh: of `config`; None where nothing spreads a model.
+    """
+    if config is None or mesh is None or not config.non_dp_dim_names:
+        return each_its_own(place)
+    names = list(mesh.mesh_dim_names)
+    order = [names.index(name) for name in [*config.dp_dim_names, *config.non_dp_dim_names]]
+    rows = mesh.mesh.permute(order).reshape(config.data_parallel_size, -1).tolist()
+    part_of = {rank: part for part, ranks in enumerate(rows) for rank in ranks}
+    index = part_of[place.process_index]
+    return Division(
+        dataclasses.replace(place, process_index=index, num_processes=len(rows)),
+        tuple(part_of[rank] for rank in range(place.num_processes)),
+        group=mesh["dp"].get_group() if config.dp_dim_names else None,
+        together=mesh["model"].get_group(),
+    )
+
+
+def current() -> Division:
+    """The division of the latest Accelerator; without one, every process has another part."""
+    return _current if _current is not None else each_its_own(topology.current())
+
+
+def divide(division: Division) -> None:
+    """Have the functions that gather and reduce go by `division` from now on."""
+    global _current
+    _current = division if division.shared else None
+    topology.before_shutdown(forget)
+
+
+def forget() -> None:
+    """Let go of the division, and of its process groups."""
+    global _current
+    _current = None
