@@ -205,10 +205,10 @@ def read_parallelism(given: ParallelismConfig | None) -> ParallelismConfig | Non
     if not isinstance(given, ParallelismConfig):
         raise TypeError(f"parallelism_config={_short(given)}: pass a ParallelismConfig")
     for kind in given.active_mesh_dims:
-        if kind not in ("dp_replicate", "dp_shard"):
+        if kind not in ("dp_replicate", "dp_shard", "tp"):
             raise NotImplementedError(
                 f"parallelism_config: {kind}_size={getattr(given, kind + '_size')} is not supported in this version of "
-                "accelerate_runtime, which knows dp_replicate_size and dp_shard_size; leave it at 1."
+                "accelerate_runtime, which knows dp_replicate_size, dp_shard_size and tp_size; leave it at 1."
             )
     return given
 
