@@ -152,7 +152,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             dynamo_plugin=dynamo,
             parallelism_config=parallelism,
             device_mesh=mesh,
-            fsdp_plugin=getattr(self._strategy, "plugin", None) if name == "fsdp" else None,
+            fsdp_plugin=getattr(self._strategy, "plugin", None) if name in ("fsdp", "tensor") else None,
             strategy=self._strategy,
         )
 

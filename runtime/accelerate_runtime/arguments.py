@@ -205,11 +205,16 @@ def read_parallelism(given: ParallelismConfig | None) -> ParallelismConfig | Non
     if not isinstance(given, ParallelismConfig):
         raise TypeError(f"parallelism_config={_short(given)}: pass a ParallelismConfig")
     for kind in given.active_mesh_dims:
-        if kind not in ("dp_replicate", "dp_shard", "cp"):
+        if kind not in ("dp_replicate", "dp_shard", "cp", "tp"):
             raise NotImplementedError(
                 f"parallelism_config: {kind}_size={getattr(given, kind + '_size')} is not supported in this version of "
-                "accelerate_runtime, which knows dp_replicate_size, dp_shard_size and cp_size; leave it at 1."
+                "accelerate_runtime, which knows dp_replicate_size, dp_shard_size, cp_size and tp_size; leave it at 1."
             )
+    if given.tp_enabled and given.cp_enabled:
+        raise NotImplementedError(
+            f"parallelism_config: tp_size={given.tp_size} with cp_size={given.cp_size} is not supported here; "
+            "set one of them to 1."
+        )
     return given
 
 

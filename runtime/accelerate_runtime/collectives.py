@@ -217,7 +217,10 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 
 def _on_wire(tensor: torch.Tensor) -> torch.Tensor:
     """Contiguous (gloo is silently wrong on strided slices), without history, on the device that the group serves."""
-    return tensor.detach().to(wire_device()).contiguous()
+    tensor = tensor.detach()
+    if hasattr(tensor, "full_tensor"):  # spread over processes: they all have the same whole
+        tensor = tensor.full_tensor()
+    return tensor.to(wire_device()).contiguous()
 
 
 def wire_device() -> torch.device:

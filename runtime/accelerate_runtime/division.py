@@ -70,20 +70,19 @@ def of_mesh(config: ParallelismConfig | None, mesh: Any, place: Topology) -> Div
     """
     if config is None or mesh is None or not config.non_dp_dim_names:
         return each_its_own(place)
-    from .meshes import part_of_mesh  # which loads torch's
-
     names = list(mesh.mesh_dim_names)
-    order = [names.index(name) for name in [*config.dp_dim_names, *config.non_dp_dim_names]]
+    inner = config.non_dp_dim_names
+    order = [*(names.index(n) for n in names if n not in inner), *(names.index(name) for name in inner)]
     rows = mesh.mesh.permute(order).reshape(config.data_parallel_size, -1).tolist()
     part_of = {rank: part for part, ranks in enumerate(rows) for rank in ranks}
     index = part_of[place.process_index]
     return Division(
         dataclasses.replace(place, process_index=index, num_processes=len(rows)),
         tuple(part_of[rank] for rank in range(place.num_processes)),
-        group=part_of_mesh(mesh, "dp").get_group() if config.dp_dim_names else None,
-        together=part_of_mesh(mesh, "model").get_group(),
-        summed=part_of_mesh(mesh, "dp_cp").get_group() if config.cp_enabled else None,
-        summed_size=part_of_mesh(mesh, "dp_cp").size() if config.cp_enabled else None,
+        group=config.joint_meshes["dp"].get_group() if config.dp_dim_names else None,
+        together=config.joint_meshes["model"].get_group(),
+        summed=config.joint_meshes["dp_cp"].get_group() if config.cp_enabled else None,
+        summed_size=config.joint_meshes["dp_cp"].size() if config.cp_enabled else None,
     )
 
 

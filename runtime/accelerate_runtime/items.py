@@ -77,10 +77,10 @@ class Items:
 
 
 def _multiply(gradients: list[torch.Tensor], factor: torch.Tensor | float) -> None:
-    by_device: dict[torch.device, list[torch.Tensor]] = {}
-    for gradient in gradients:
-        by_device.setdefault(gradient.device, []).append(gradient)
-    for device, group in by_device.items():
+    alike: dict[Any, list[torch.Tensor]] = {}
+    for gradient in gradients:  # torch takes those of one device, spread over one mesh
+        alike.setdefault((gradient.device, getattr(gradient, "device_mesh", None)), []).append(gradient)
+    for (device, _), group in alike.items():
         torch._foreach_mul_(group, factor.to(device) if isinstance(factor, torch.Tensor) else factor)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,28 @@ _NO_SP_ATTENTION = ("eager", "flex_attention")
 
 @dataclass
 class TorchTensorParallelConfig:
-    """How tensor parallelism is done."""
+    """How tensor parallelism is done. All but `enable_async_tp` is ours; Accelerate does not have it.
+
+    Args:
+        plan: which layers are split, and how: for their names (`*` stands for one part of a name: "layers.*.up") a
+            style, "colwise" or "rowwise" and its kind as transformers' models have them in `tp_plan`, or one of
+            `torch.distributed.tensor.parallel`. None takes the model's own `tp_plan`, else derives one.
+        sequence_parallel: split activations along the sequence where layers are not split.
+        loss_parallel: leave logits split along the classes where a loss is computed; `cross_entropy` knows how.
+        enable_async_tp: not supported.
+    """
 
     enable_async_tp: bool = False
+    plan: Mapping[str, Any] | None = None
+    sequence_parallel: bool = False
+    loss_parallel: bool = False
 
     def __post_init__(self) -> None:
+        if self.plan is not None and (self.sequence_parallel or self.loss_parallel):
+            raise ValueError(
+                "TorchTensorParallelConfig(plan=...) says itself what is split along the sequence or the classes, by "
+                "styles of torch.distributed.tensor.parallel: leave sequence_parallel and loss_parallel out."
+            )
         if self.enable_async_tp:
             raise NotImplementedError("TorchTensorParallelConfig(enable_async_tp=True) is not supported; leave it out.")
 
@@ -110,6 +128,8 @@ class ParallelismConfig:
     cp_handler: TorchContextParallelConfig | None = None
     sp_handler: DeepSpeedSequenceParallelConfig | None = None
     device_mesh: DeviceMesh | None = field(default=None, init=False, repr=False, compare=False)
+    joint_meshes: dict[str, DeviceMesh] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The joint dimensions of the mesh, by name; torch would have them kept by who made them."""
 
     def __post_init__(self) -> None:
         for kind in _ORDER:
@@ -121,11 +141,11 @@ class ParallelismConfig:
                 f"cp_size={self.cp_size} and sp_size={self.sp_size}: context and sequence parallelism do not go "
                 "together; set one of them to 1."
             )
-        if (self.tp_enabled or self.cp_enabled) and self.dp_replicate_enabled and not self.dp_shard_enabled:
+        if self.cp_enabled and self.dp_replicate_enabled and not self.dp_shard_enabled:
             raise ValueError(
-                f"dp_replicate_size={self.dp_replicate_size} with tp_size={self.tp_size}, cp_size={self.cp_size}: "
-                "copies of a model that is split over tensors or context must be sharded too; set dp_shard_size > 1, "
-                "or use dp_shard_size instead of dp_replicate_size."
+                f"dp_replicate_size={self.dp_replicate_size} with cp_size={self.cp_size}: copies of a model that is "
+                "split over context must be sharded too; set dp_shard_size > 1, or use dp_shard_size instead of "
+                "dp_replicate_size."
             )
         self._make_handlers()
 
@@ -153,7 +173,7 @@ class ParallelismConfig:
 
     def to_json(self) -> str:
         """The configuration as JSON text."""
-        own = {name: value for name, value in vars(self).items() if name != "device_mesh"}
+        own = {name: value for name, value in vars(self).items() if "mesh" not in name}
         plain = {name: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for name, v in own.items()}  # type: ignore[arg-type]
         return json.dumps(plain)
 
@@ -246,7 +266,11 @@ class ParallelismConfig:
         Args:
             device_type: such as "cuda" or "cpu".
         """
-        names = tuple(kind for kind in _ORDER if kind in self.active_mesh_dims)
+        copied = (
+            self.tp_enabled and self.dp_replicate_enabled
+        )  # FSDP2 copies what it shards, over one process if need be
+        wanted = {*self.active_mesh_dims, *(["dp_shard"] if copied else [])}
+        names = tuple(kind for kind in _ORDER if kind in wanted)
         if not names or self.sp_enabled:
             return None
         from ..meshes import make_mesh
@@ -258,9 +282,10 @@ class ParallelismConfig:
             ("dp_shard_cp", self.dp_shard_cp_dim_names),
             ("dp_cp", self.dp_cp_dim_names),
             ("model", self.non_dp_dim_names),
+            ("dp_shard_tp", ["dp_shard", "tp"]),  # over which norms are summed
         ):
-            if parts:
-                mesh[tuple(parts)]._flatten(joint)
+            if parts and set(parts) <= set(names):
+                self.joint_meshes[joint] = mesh[tuple(parts)]._flatten(joint)
         return mesh
 
     def get_device_mesh(self, device_type: str | None = None) -> DeviceMesh | None:

@@ -23,6 +23,7 @@ _OURS = {
     "single": ".single:SingleProcess",
     "ddp": ".ddp:DataParallel",
     "fsdp": ".fsdp:FullyShardedDataParallel",
+    "tensor": ".tensor:TensorParallel",
 }
 _GROUP = "accelerate_runtime.strategies"
 _registered: dict[str, type[Strategy]] = {}
@@ -83,6 +84,10 @@ def choose(
     wanted = set(given) or {name for name, flag in _FLAGS.items() if parse_flag_from_env(flag)}
     if asked is not None:
         wanted.add(asked)
+    if parallelism is not None and parallelism.tp_enabled and wanted <= {"fsdp", "tensor"}:
+        return "tensor", given.get("fsdp")
+    if parallelism is not None and parallelism.tp_enabled:
+        wanted.add("tensor")
     if not wanted and parallelism is not None and (parallelism.dp_shard_enabled or parallelism.cp_enabled):
         wanted.add("fsdp")
     if len(wanted) > 1:

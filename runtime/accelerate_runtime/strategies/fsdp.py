@@ -81,18 +81,32 @@ class FullyShardedDataParallel(Strategy):
         """`model`, its parameters sharded in place; its class is changed to one that is also an FSDPModule."""
         if evaluation or not any(True for _ in model.parameters()):
             return model.to(self.place.device)
-        if isinstance(model, FSDPModule):
+        self._check(model, "fsdp")
+        before = dict(model.named_parameters(remove_duplicate=False))
+        self._shard(model, {})
+        self._note(model, before)
+        return model
+
+    def _check(self, model: nn.Module, name: str) -> None:
+        """Raise ValueError for what cannot be sharded; bring parameters to the type that the optimizer needs."""
+        if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
             raise ValueError(
-                "prepare() was given a model that is sharded already (fully_shard): pass it as it was made"
+                "prepare() was given a model that is sharded already (fully_shard, parallelize_module): pass it as it "
+                "was made"
             )
-        check_alike("fsdp", self.setup, model)
+        check_alike(name, self.setup, model)
         _upcast(model, self.setup.mixed_precision)
+
+    def _shard(self, model: nn.Module, given: dict[int, torch.Tensor]) -> None:
+        """Bring the parts to the device one by one, each sharded at once.
+
+        Args:
+            given: what tensors of the meta device have become.
+        """
         device, plugin = self.place.device, self.plugin
         parts = parts_to_wrap(model, plugin)
         if plugin.activation_checkpointing:
             recompute(parts or list(model.children()), offload=plugin.activation_checkpointing_offload)
-        before = dict(model.named_parameters(remove_duplicate=False))
-        given: dict[int, torch.Tensor] = {}
         arguments: dict[str, Any] = {
             "mesh": self.mesh,
             "offload_policy": self._offload_policy(),
@@ -111,13 +125,15 @@ class FullyShardedDataParallel(Strategy):
         for parameter in parameters_that_cannot_be_sharded(model) - ignored_parameters(model, plugin.ignored_modules):
             parameter.register_post_accumulate_grad_hook(self._average)  # type: ignore[no-untyped-call]
         self._share_buffers(model)
-        self._sharded.note(before, dict(model.named_parameters(remove_duplicate=False)))
         for group in _groups(model):
             hold(group.mesh_info)
-        dtensors.takes_whole_weights(model)
         scale_at_once(model)
         _gather_in_methods(model)
-        return model
+
+    def _note(self, model: nn.Module, before: dict[str, nn.Parameter]) -> None:
+        """Remember which parameters have replaced those of `before`."""
+        self._sharded.note(before, dict(model.named_parameters(remove_duplicate=False)))
+        dtensors.takes_whole_weights(model)
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
         """Have `optimizer` train the shards of the parameters that it was made with, and keep its state's shards.
@@ -202,8 +218,8 @@ class FullyShardedDataParallel(Strategy):
     def _average(self, parameter: torch.Tensor) -> None:
         """Average the gradient of a parameter that is whole on each process, once a window."""
         if self._exchanging and parameter.grad is not None and parameter.grad.numel():
-            dist.all_reduce(parameter.grad)
-            parameter.grad.div_(self.place.num_processes)
+            dist.all_reduce(parameter.grad, group=self.division.group)
+            parameter.grad.div_(self.division.place.num_processes)
 
     def _share_buffers(self, model: nn.Module) -> None:
         """Have buffers that training changes (BatchNorm's) be those of the main process before the first forward after

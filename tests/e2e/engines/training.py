@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from accelerate_runtime import Accelerator, FullyShardedDataParallelPlugin, ParallelismConfig
-from accelerate_runtime.utils import set_seed
+from accelerate_runtime.utils import TorchTensorParallelConfig, set_seed
 
 GLOBAL_BATCH, SAMPLES, CLASSES = 16, 80, 6
 
@@ -100,18 +100,36 @@ ENGINES: dict[str, dict[str, Any]] = {
         "fsdp_plugin": {"sharding_strategy": "HYBRID_SHARD", "auto_wrap_policy": "transformer_based_wrap"},
         "parallelism_config": {"dp_replicate_size": 2, "dp_shard_size": 2},
     },
+    "tp": {"parallelism_config": {"tp_size": 2}},
+    "tp-sp": {"parallelism_config": {"tp_size": 2, "tp_handler": {"sequence_parallel": True}}},
+    "tp-loss": {"parallelism_config": {"tp_size": 2, "tp_handler": {"loss_parallel": True}}},
+    "tp-fsdp": {
+        "fsdp_plugin": {"auto_wrap_policy": "transformer_based_wrap"},
+        "parallelism_config": {"dp_shard_size": 2, "tp_size": 2, "tp_handler": {"sequence_parallel": True}},
+    },
+    "tp-ddp": {"parallelism_config": {"dp_replicate_size": 2, "tp_size": 2}},
 }
 """What each engine is asked for with: arguments of Accelerator, their objects as the arguments of these."""
 
-_CLASSES = {"fsdp_plugin": FullyShardedDataParallelPlugin, "parallelism_config": ParallelismConfig}
+_CLASSES: dict[str, Any] = {
+    "fsdp_plugin": FullyShardedDataParallelPlugin,
+    "parallelism_config": ParallelismConfig,
+    "tp_handler": TorchTensorParallelConfig,
+}
+
+
+def made(asked: dict[str, Any]) -> dict[str, Any]:
+    """The arguments, their objects made."""
+    return {name: _CLASSES[name](**made(given)) if name in _CLASSES else given for name, given in asked.items()}
 
 
 def train(cell: str, folder: Path) -> dict[str, Any]:
     """Two epochs; returns losses of each step, gradient norms, and what evaluation counts."""
     cell, _, state = cell.partition("+")
     kind, engine, precision, steps = cell.split("/")
-    asked = {name: _CLASSES[name](**arguments) for name, arguments in ENGINES[engine].items()}
-    accelerator = Accelerator(cpu=True, mixed_precision=precision, gradient_accumulation_steps=int(steps), **asked)
+    accelerator = Accelerator(
+        cpu=True, mixed_precision=precision, gradient_accumulation_steps=int(steps), **made(ENGINES[engine])
+    )
     set_seed(5)
     model: Any = Transformer() if kind == "transformer" else CNN()
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.01)
