@@ -65,7 +65,9 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             InitProcessGroupKwargs and ProfileKwargs, and one recipe of fp8 (AORecipeKwargs or TERecipeKwargs).
         dynamo_backend, dynamo_plugin: have prepared models compiled by `torch.compile`; see TorchDynamoPlugin. Pass
             one of the two; without either, the environment says.
-        parallelism_config: how the processes are spread; this version knows `dp_replicate_size`.
+        parallelism_config: how the processes are spread; this version knows `dp_replicate_size`, `dp_shard_size` and
+            `tp_size`.
+        torch_tp_plugin: deprecated: `ParallelismConfig(tp_size=...)` says the same.
         even_batches: see DataLoaderConfiguration.
         strategy: how training is spread: "ddp", "fsdp", or the name of a strategy of somebody's own (see
             `register_strategy`). None reads ACCELERATE_STRATEGY, else it follows from the plugins, the launcher and the
@@ -108,7 +110,6 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             {
                 "deepspeed_plugin": deepspeed_plugin,
                 "deepspeed_plugins": deepspeed_plugins,
-                "torch_tp_plugin": torch_tp_plugin,
                 "megatron_lm_plugin": megatron_lm_plugin,
             }
         )
@@ -117,7 +118,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         mode = arguments.read_mixed_precision(mixed_precision)
         handlers = arguments.read_handlers(kwargs_handlers)
         dynamo = arguments.read_dynamo(dynamo_backend, dynamo_plugin)
-        parallelism = arguments.read_parallelism(parallelism_config)
+        parallelism = arguments.read_parallelism(parallelism_config, torch_tp_plugin)
         accumulation = arguments.read_accumulation(gradient_accumulation_steps, gradient_accumulation_plugin)
         self.dataloader_config = arguments.read_loader_config(
             dataloader_config, split_batches=split_batches, even_batches=even_batches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -190,12 +191,17 @@ def read_dynamo(backend: Any, plugin: TorchDynamoPlugin | None) -> TorchDynamoPl
     return plugin
 
 
-def read_parallelism(given: ParallelismConfig | None) -> ParallelismConfig | None:
+def read_parallelism(given: ParallelismConfig | None, tensor_plugin: Any = None) -> ParallelismConfig | None:
     """How processes are spread over kinds of parallelism: the argument, or what the launcher's environment says.
+
+    Args:
+        tensor_plugin: a TorchTensorParallelPlugin, of old.
 
     Raises:
         NotImplementedError: it asks for what this version does not have.
     """
+    if tensor_plugin is not None:
+        given = _of_tensor_plugin(tensor_plugin, given)
     if given is None and not parse_flag_from_env("ACCELERATE_USE_PARALLELISM_CONFIG"):
         return None
     from .plugins.parallelism import ParallelismConfig
@@ -216,6 +222,21 @@ def read_parallelism(given: ParallelismConfig | None) -> ParallelismConfig | Non
             "set one of them to 1."
         )
     return given
+
+
+def _of_tensor_plugin(plugin: Any, config: ParallelismConfig | None) -> ParallelismConfig:
+    from .plugins.parallelism import ParallelismConfig, TorchTensorParallelPlugin
+
+    if not isinstance(plugin, TorchTensorParallelPlugin):
+        raise TypeError(f"torch_tp_plugin={_short(plugin)}: pass a TorchTensorParallelPlugin")
+    if config is not None:
+        raise ValueError("pass torch_tp_plugin or parallelism_config, not both; parallelism_config is the newer one")
+    warnings.warn(
+        f"torch_tp_plugin is deprecated: pass parallelism_config=ParallelismConfig(tp_size={plugin.tp_size})",
+        FutureWarning,
+        stacklevel=4,
+    )
+    return ParallelismConfig(tp_size=plugin.tp_size)
 
 
 def _short(value: Any) -> str:

@@ -14,6 +14,8 @@ from . import topology
 from .topology import Topology
 
 if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
     from .plugins.parallelism import ParallelismConfig
 
 
@@ -24,24 +26,34 @@ class Division:
     Attributes:
         place: this process, its index and the number being those of the parts.
         parts: for each process the index of its part.
-        group: the process group of those that hold the other parts, one of each; None where that is all processes.
-        together: the process group of those that share this part; None where this is the only one.
-        summed: the process group of those whose numbers (losses, counts) add up to those of all data; None where these
-            are those of `group`. Where sequences are split, each process has a part of its samples' numbers.
-        summed_size: how many these are.
+        across: the mesh of those that hold the other parts, one of each; None where that is all processes, or one.
+        within: the mesh of those that share this part; None where this is the only one.
+        summed: the mesh of those whose numbers (losses, counts) add up to those of all data, if that is not `across`:
+            where sequences are split, each process has a part of its samples' numbers.
     """
 
     place: Topology
     parts: tuple[int, ...]
-    group: Any = None
-    together: Any = None
-    summed: Any = None
-    summed_size: int | None = None
+    across: DeviceMesh | None = None
+    within: DeviceMesh | None = None
+    summed: DeviceMesh | None = None
 
     @property
     def numbers(self) -> tuple[int, Any]:
         """How many processes' numbers add up to those of all data, and their group."""
-        return (self.place.num_processes, self.group) if self.summed_size is None else (self.summed_size, self.summed)
+        if self.summed is None:
+            return self.place.num_processes, self.group
+        return self.summed.size(), self.summed.get_group()
+
+    @property
+    def group(self) -> Any:
+        """The process group of `across`; None is that of all processes."""
+        return None if self.across is None else self.across.get_group()
+
+    @property
+    def together(self) -> Any:
+        """The process group of `within`."""
+        return None if self.within is None else self.within.get_group()
 
     @property
     def shared(self) -> bool:
@@ -79,10 +91,9 @@ def of_mesh(config: ParallelismConfig | None, mesh: Any, place: Topology) -> Div
     return Division(
         dataclasses.replace(place, process_index=index, num_processes=len(rows)),
         tuple(part_of[rank] for rank in range(place.num_processes)),
-        group=config.joint_meshes["dp"].get_group() if config.dp_dim_names else None,
-        together=config.joint_meshes["model"].get_group(),
-        summed=config.joint_meshes["dp_cp"].get_group() if config.cp_enabled else None,
-        summed_size=config.joint_meshes["dp_cp"].size() if config.cp_enabled else None,
+        across=config.joint_meshes["dp"] if config.dp_dim_names else None,
+        within=config.joint_meshes["model"],
+        summed=config.joint_meshes["dp_cp"] if config.cp_enabled else None,
     )
 
 
@@ -99,6 +110,6 @@ def divide(division: Division) -> None:
 
 
 def forget() -> None:
-    """Let go of the division, and of its process groups."""
+    """Let go of the division."""
     global _current
     _current = None

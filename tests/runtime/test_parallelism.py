@@ -12,6 +12,7 @@ from accelerate_runtime.utils import (
     DeepSpeedSequenceParallelConfig,
     TorchContextParallelConfig,
     TorchTensorParallelConfig,
+    TorchTensorParallelPlugin,
 )
 
 
@@ -47,7 +48,7 @@ def test_the_environment_fills_what_is_left_out(monkeypatch: pytest.MonkeyPatch)
         ({"tp_size": 0}, "tp_size=0: must be a whole number"),
         ({"dp_shard_size": 2.0}, "dp_shard_size=2.0"),
         ({"cp_size": 2, "sp_size": 2}, "do not go together"),
-        ({"tp_size": 2, "dp_replicate_size": 2}, "set dp_shard_size > 1"),
+        ({"cp_size": 2, "dp_replicate_size": 2}, "set dp_shard_size > 1"),
         ({"cp_backend": "other"}, "cp_backend='other': allowed is 'torch'"),
         ({"cp_size": 2, "cp_handler": TorchTensorParallelConfig()}, "pass a TorchContextParallelConfig"),
     ],
@@ -69,12 +70,27 @@ def test_handlers_are_checked() -> None:
         DeepSpeedSequenceParallelConfig(sp_attn_implementation="eager")
 
 
+def test_a_plan_says_itself_what_is_split() -> None:
+    with pytest.raises(ValueError, match="leave sequence_parallel and loss_parallel out"):
+        TorchTensorParallelConfig(plan={"up": "colwise"}, sequence_parallel=True)
+    with pytest.raises(NotImplementedError, match="torch_device_mesh"):
+        TorchTensorParallelPlugin(2, object())
+    with pytest.raises(ValueError, match="not both"):
+        Accelerator(torch_tp_plugin=TorchTensorParallelPlugin(), parallelism_config=ParallelismConfig())
+    with pytest.raises(TypeError, match="pass a TorchTensorParallelPlugin"):
+        Accelerator(torch_tp_plugin=2)
+
+
 def test_an_accelerator_takes_what_this_version_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
     accelerator = Accelerator(parallelism_config=ParallelismConfig())
     assert accelerator.parallelism_config is not None
     assert (accelerator.data_parallel_rank, accelerator.tensor_parallel_rank) == (0, 0)
-    with pytest.raises(NotImplementedError, match="tp_size=2 is not supported in this version"):
+    with pytest.raises(NotImplementedError, match="cp_size=2 is not supported in this version"):
+        Accelerator(parallelism_config=ParallelismConfig(cp_size=2))
+    with pytest.raises(ValueError, match=r"tp_size=2.*takes 2 processes, but there are 1"):
         Accelerator(parallelism_config=ParallelismConfig(tp_size=2))
+    with pytest.raises(ValueError, match="strategy='tensor' needs the number of processes"):
+        Accelerator(strategy="tensor")
     with pytest.raises(ValueError, match=r"dp_replicate_size=2.*takes 2 processes, but there are 1"):
         Accelerator(parallelism_config=ParallelismConfig(dp_replicate_size=2))
     with pytest.raises(TypeError, match="parallelism_config='x': pass a ParallelismConfig"):

@@ -44,7 +44,7 @@ def save_gradients(contents: Contents, folder: Path) -> None:
         )
     if contents.scaler is not None:
         contents.scaler.settle()  # they are kept with the scale that the scaler's state will have
-    found = {name: _local(parameter.grad) for name, parameter in _pending(contents) if parameter.grad is not None}
+    found = {name: _local(_gradient(parameter)) for name, parameter in _pending(contents) if parameter.grad is not None}
     if any(gradient.layout is not torch.strided for gradient in found.values()):
         raise layout.CheckpointError(
             "the accumulation window is open and holds sparse gradients, which cannot be saved: call save_state() "
@@ -81,6 +81,15 @@ def _pending(contents: Contents) -> list[tuple[str, torch.Tensor]]:
     done = [optimizer for optimizer in contents.optimizers if not optimizer.has_pending_gradients]
     left_out = _ids(done) - _ids(waiting)
     return [(name, parameter) for name, parameter in _all(contents).items() if id(parameter) not in left_out]
+
+
+def _gradient(parameter: torch.Tensor) -> torch.Tensor:
+    """The gradient of a parameter, spread as it is: of one that is whole on each process it may be a sum to be made."""
+    gradient: Any = parameter.grad
+    placements = getattr(parameter, "placements", None)
+    if placements is not None and gradient.placements != placements:
+        gradient = gradient.redistribute(placements=placements)
+    return gradient  # type: ignore[no-any-return]
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

@@ -49,6 +49,25 @@ class TorchTensorParallelConfig:
 
 
 @dataclass
+class TorchTensorParallelPlugin:
+    """What asked for tensor parallelism before `ParallelismConfig(tp_size=...)`, which it is taken as.
+
+    Args:
+        torch_device_mesh: None; the mesh is made of the size.
+    """
+
+    tp_size: int = 1
+    torch_device_mesh: Any = None
+
+    def __post_init__(self) -> None:
+        if self.torch_device_mesh is not None:
+            raise NotImplementedError(
+                "TorchTensorParallelPlugin(torch_device_mesh=...) is not supported: pass ParallelismConfig(tp_size=), "
+                "which makes the mesh."
+            )
+
+
+@dataclass
 class TorchContextParallelConfig:
     """How context parallelism exchanges keys and values: "allgather" (the default) or "alltoall".
 
@@ -273,7 +292,7 @@ class ParallelismConfig:
         names = tuple(kind for kind in _ORDER if kind in wanted)
         if not names or self.sp_enabled:
             return None
-        from ..meshes import make_mesh
+        from ..meshes import hold, make_mesh
 
         sizes = tuple(getattr(self, f"{name}_size") for name in names)
         mesh = make_mesh(device_type, sizes, names)
@@ -286,6 +305,7 @@ class ParallelismConfig:
         ):
             if parts and set(parts) <= set(names):
                 self.joint_meshes[joint] = mesh[tuple(parts)]._flatten(joint)
+                hold(self.joint_meshes[joint])
         return mesh
 
     def get_device_mesh(self, device_type: str | None = None) -> DeviceMesh | None:

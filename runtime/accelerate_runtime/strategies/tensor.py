@@ -8,6 +8,7 @@ Source: the design of https://docs.pytorch.org/docs/stable/distributed.tensor.pa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -43,8 +44,8 @@ class TensorParallel(FullyShardedDataParallel):
     def __init__(self, setup: StrategySetup) -> None:
         if not is_torch_version(">=", _MINIMUM):
             raise ImportError(
-                f"tensor parallelism needs torch {_MINIMUM} or later, but {torch.__version__} is installed: earlier ones "
-                f"give wrong gradient norms. pip install 'torch>={_MINIMUM}'"
+                f"tensor parallelism needs torch {_MINIMUM} or later, but {torch.__version__} is installed: earlier "
+                f"ones give wrong gradient norms. pip install 'torch>={_MINIMUM}'"
             )
         if setup.parallelism is None or not setup.parallelism.tp_enabled:
             raise ValueError("strategy='tensor' needs the number of processes: ParallelismConfig(tp_size=...)")
@@ -127,17 +128,36 @@ class TensorParallel(FullyShardedDataParallel):
         self._contexts.enter_context(loss_parallel())
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
-        """Have `optimizer` train this process's parts; before its first step, what is whole on each process of a group is
-        checked to have the same gradient there."""
+        """Have `optimizer` train this process's parts; before its first step, what is whole on each process of a
+        group is checked to have the same gradient there."""
         super().adopt(optimizer)
         if id(optimizer) not in self._checked and any(isinstance(p, DTensor) for p in parameters_of(optimizer)):
             self._checked.add(id(optimizer))
+            optimizer.register_step_pre_hook(lambda *_: _sum_up(parameters_of(optimizer)))
 
             def check(*_: Any) -> None:
                 handle.remove()
                 self._check_gradients(optimizer)
 
             handle = optimizer.register_step_pre_hook(check)
+
+    # Training
+
+    def total_norm(self, parameters: list[nn.Parameter], norm_type: float) -> torch.Tensor:
+        """The norm over the gradients of all processes."""
+        _sum_up(parameters)
+        return super().total_norm(parameters, norm_type)
+
+    def clip_grad_norm(self, parameters: list[nn.Parameter], max_norm: float, norm_type: float) -> torch.Tensor:
+        """Clip to the norm over the gradients of all processes; returns that norm before."""
+        _sum_up(parameters)
+        return super().clip_grad_norm(parameters, max_norm, norm_type)
+
+    def clip_grad_value(self, parameters: Iterable[nn.Parameter], clip_value: float) -> None:
+        """Clip each number of the gradients."""
+        parameters = list(parameters)
+        _sum_up(parameters)
+        super().clip_grad_value(parameters, clip_value)
 
     def _check_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         """Raise ValueError where a parameter that is whole on each process of the group has not one gradient there."""
@@ -172,6 +192,15 @@ class TensorParallel(FullyShardedDataParallel):
             return None
         names = ("dp_replicate", "dp_shard") if self.config.dp_replicate_enabled else ("dp_shard",)
         return self.setup.mesh[names]
+
+
+def _sum_up(parameters: Iterable[torch.Tensor]) -> None:
+    """Make the sums over the group that gradients of norms of split activations are still to become."""
+    for parameter in parameters:
+        gradient = parameter.grad
+        if isinstance(parameter, DTensor) and isinstance(gradient, DTensor):
+            if gradient.placements != parameter.placements:
+                parameter.grad = gradient.redistribute(placements=parameter.placements)
 
 
 def _whole_without_gradients(_: nn.Module, __: Any, output: Any) -> Any:
@@ -209,8 +238,8 @@ def _tie_again(model: nn.Module, names: list[str], plan: Plan) -> None:
     if len(kinds) > 1:
         raise ValueError(
             f"tensor parallelism: {' and '.join(names)} are one parameter, but the plan splits them differently: split "
-            "an Embedding by rows ('rowwise') and the Linear that shares its weight by columns ('colwise_rep'), or leave "
-            "both out."
+            "an Embedding by rows ('rowwise') and the Linear that shares its weight by columns ('colwise_rep'), or "
+            "leave both out."
         )
     for name in names[1:]:
         parent, _, own = name.rpartition(".")

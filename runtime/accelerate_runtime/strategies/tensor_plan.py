@@ -49,8 +49,8 @@ _ELEMENTWISE = (
     nn.ReLU6, nn.Identity, nn.Dropout,
 )  # fmt: skip
 _LOOKED_FOR = (
-    "attention of separate q, k, v and output layers, MLPs of an up (gate) and a down layer, and nn.Sequential of Linear, "
-    "activation and Linear"
+    "attention of separate q, k, v and output layers, MLPs of an up (gate) and a down layer, and nn.Sequential of "
+    "Linear, activation and Linear"
 )
 _NOT_OURS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
 
@@ -262,9 +262,9 @@ class _Derivation:
                 self.plan.styles[name] = Sequence(last=self._is_last(name))
             else:
                 raise ValueError(
-                    f"sequence_parallel=True: it is not known how {name or 'the model'} ({type(module).__name__}) treats "
-                    "activations that are split along the sequence. Leave sequence_parallel out, or pass a plan with "
-                    "styles of torch.distributed.tensor.parallel (SequenceParallel(), …)."
+                    f"sequence_parallel=True: it is not known how {name or 'the model'} ({type(module).__name__}) "
+                    "treats activations that are split along the sequence. Leave sequence_parallel out, or pass a plan "
+                    "with styles of torch.distributed.tensor.parallel (SequenceParallel(), …)."
                 )
         for block in blocks:
             if block and self._is_closed(block):

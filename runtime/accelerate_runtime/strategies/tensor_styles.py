@@ -1,19 +1,21 @@
-"""How single layers are split over the processes of a tensor-parallel group, as styles of torch's `parallelize_module`.
+"""How single layers are split over the processes of a tensor-parallel group: styles of torch's `parallelize_module`.
 
-A style says how parameters are split, what it takes (a plain tensor is whole on each process) and what it gives: a plain
-tensor, or a DTensor, which knows how it is split.
+A style says how parameters are split, what it takes (a plain tensor is whole on each process) and what it gives: a
+plain tensor, or a DTensor, which knows how it is split.
 """
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 from torch.distributed.tensor.placement_types import Placement
+from torch.nn import functional
 
 SEQUENCE = 1
 """The dimension of activations (batch, sequence, features) that sequence parallelism splits."""
@@ -91,12 +93,13 @@ class Row(ParallelStyle):
                 _split(part, mesh, weight=Shard(1), bias=Replicate())
             else:
                 _split(part, mesh, weight=Shard(0))
+                part.forward = types.MethodType(_look_up_in_part, part)
 
         def enter(_: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+            if not linear:
+                return inputs
             last = Shard(inputs[0].ndim - 1)
-            return _spread(
-                inputs[0], mesh, last if linear and self.split else Replicate(), last if linear else Replicate()
-            )
+            return _spread(inputs[0], mesh, last if self.split else Replicate(), last)
 
         def leave(_: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
             by_sequence = self.sequence and output.ndim > SEQUENCE + 1
@@ -104,6 +107,26 @@ class Row(ParallelStyle):
             return output.to_local() if self.local and not self.sequence else output
 
         return distribute_module(module, device_mesh, partition, enter, leave)
+
+
+def _look_up_in_part(table: nn.Embedding, ids: torch.Tensor) -> DTensor:
+    """The forward of an Embedding of which this process has some rows: zeros for the others, to be summed.
+
+    torch's own rule for a split table keeps a mask beside the tensors, which a compiler cannot see.
+    """
+    weight: Any = table.weight
+    if isinstance(ids, DTensor):
+        ids = ids.full_tensor()
+    mesh, rows = weight.device_mesh, weight.to_local()
+    first = mesh.get_local_rank("tp") * rows.shape[0]
+    mine = (ids >= first) & (ids < first + rows.shape[0])
+    padding = table.padding_idx
+    if padding is not None:
+        padding = padding - first if first <= padding < first + rows.shape[0] else None
+    found = functional.embedding(
+        torch.where(mine, ids - first, 0), rows, padding, None, 2.0, table.scale_grad_by_freq, table.sparse
+    )
+    return DTensor.from_local(torch.where(mine.unsqueeze(-1), found, 0), mesh, [Partial()], run_check=False)
 
 
 class Sequence(ParallelStyle):

@@ -1,4 +1,4 @@
-"""Whether a block that is split gives what it gives whole: tried once, on the first batch, before anything is trained."""
+"""Whether a block that is split gives what it gives whole: tried once, on the first batch, before it is trained."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ _HOMES = {
     "TorchContextParallelConfig": "plugins.parallelism",
     "TorchDynamoPlugin": "plugins",
     "TorchTensorParallelConfig": "plugins.parallelism",
+    "TorchTensorParallelPlugin": "plugins.parallelism",
     "broadcast": "collectives",
     "broadcast_object_list": "collectives",
     "check_cuda_fp8_capability": "availability",
@@ -293,6 +294,7 @@ if TYPE_CHECKING:
         ParallelismConfig as ParallelismConfig,
         TorchContextParallelConfig as TorchContextParallelConfig,
         TorchTensorParallelConfig as TorchTensorParallelConfig,
+        TorchTensorParallelPlugin as TorchTensorParallelPlugin,
     )
     from ..plugins.profile import (
         ProfileKwargs as ProfileKwargs,
