@@ -211,16 +211,15 @@ def read_parallelism(given: ParallelismConfig | None, tensor_plugin: Any = None)
     if not isinstance(given, ParallelismConfig):
         raise TypeError(f"parallelism_config={_short(given)}: pass a ParallelismConfig")
     for kind in given.active_mesh_dims:
-        if kind not in ("dp_replicate", "dp_shard", "cp", "tp"):
+        if kind == "sp":
             raise NotImplementedError(
-                f"parallelism_config: {kind}_size={getattr(given, kind + '_size')} is not supported in this version of "
-                "accelerate_runtime, which knows dp_replicate_size, dp_shard_size, cp_size and tp_size; leave it at 1."
+                f"parallelism_config: sp_size={given.sp_size} is not supported in this version of accelerate_runtime, "
+                "which splits sequences by cp_size, or by tp_size with sequence_parallel; leave it at 1."
             )
-    if given.tp_enabled and given.cp_enabled:
-        raise NotImplementedError(
-            f"parallelism_config: tp_size={given.tp_size} with cp_size={given.cp_size} is not supported here; "
-            "set one of them to 1."
-        )
+    together = [kind for kind in ("cp", "tp") if kind in given.active_mesh_dims]
+    if len(together) > 1:
+        sizes = " with ".join(f"{kind}_size={getattr(given, kind + '_size')}" for kind in together)
+        raise NotImplementedError(f"parallelism_config: {sizes} is not supported here; set all but one of them to 1.")
     return given
 
 

@@ -85,8 +85,10 @@ def test_an_accelerator_takes_what_this_version_can_do(monkeypatch: pytest.Monke
     accelerator = Accelerator(parallelism_config=ParallelismConfig())
     assert accelerator.parallelism_config is not None
     assert (accelerator.data_parallel_rank, accelerator.tensor_parallel_rank) == (0, 0)
-    with pytest.raises(NotImplementedError, match="cp_size=2 is not supported in this version"):
-        Accelerator(parallelism_config=ParallelismConfig(cp_size=2))
+    with pytest.raises(NotImplementedError, match="sp_size=2 is not supported in this version"):
+        Accelerator(parallelism_config=ParallelismConfig(sp_size=2))
+    with pytest.raises(NotImplementedError, match="cp_size=2 with tp_size=2 is not supported here"):
+        Accelerator(parallelism_config=ParallelismConfig(cp_size=2, tp_size=2))
     with pytest.raises(ValueError, match=r"tp_size=2.*takes 2 processes, but there are 1"):
         Accelerator(parallelism_config=ParallelismConfig(tp_size=2))
     with pytest.raises(ValueError, match="strategy='tensor' needs the number of processes"):
