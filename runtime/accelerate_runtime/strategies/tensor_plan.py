@@ -119,6 +119,8 @@ def _read(model: nn.Module, given: Mapping[str, Any], size: int, source: str, st
             raise ValueError(f"{source}: no part of {type(model).__name__} is called {pattern!r}")
         for name in matching:
             plan.styles[name] = named(style) if isinstance(style, str) else style
+    if not strict:
+        _split_what_is_tied(model, plan, size)
     for name, each in plan.styles.items():
         if not isinstance(each, ParallelStyle):
             raise ValueError(f"{source}: {name!r} is {each!r}; pass a name such as 'colwise', or a ParallelStyle")
@@ -128,6 +130,18 @@ def _read(model: nn.Module, given: Mapping[str, Any], size: int, source: str, st
             if width % size:
                 raise ValueError(f"{source}: {name!r} has width {width}, no multiple of tp_size={size}")
     return plan
+
+
+def _split_what_is_tied(model: nn.Module, plan: Plan, size: int) -> None:
+    """Split token embeddings as the head that shares their weight, which a model's own plan leaves out; else neither."""
+    heads = {id(part.weight): name for name, part in model.named_modules() if type(part) is nn.Linear}
+    for name, table in model.named_modules():
+        head = heads.get(id(table.weight)) if isinstance(table, nn.Embedding) else None
+        if head is not None and (head in plan.styles) != (name in plan.styles):
+            plan.styles.pop(head, None)
+            plan.styles.pop(name, None)
+            if type(table) is nn.Embedding and not table.num_embeddings % size:
+                plan.styles |= {head: Column(gather=True), name: Row()}
 
 
 def _matches(name: str, pattern: str) -> bool:
