@@ -1,5 +1,5 @@
-"""A training step on two gloo processes, prepared beside the raw engine (DistributedDataParallel, fully_shard) with a
-DistributedSampler.
+"""A training step on two gloo processes, prepared beside the raw engine (DistributedDataParallel, fully_shard,
+parallelize_module) with a DistributedSampler.
 
 python benchmarks/runtime_engines.py [ROUNDS]
 """
@@ -15,11 +15,13 @@ from itertools import count
 import torch
 from _common import line, take_turns
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from accelerate_runtime import Accelerator, FullyShardedDataParallelPlugin
+from accelerate_runtime import Accelerator, FullyShardedDataParallelPlugin, ParallelismConfig
 
 BATCH, STEPS = 16, 100  # of an epoch
 
@@ -32,6 +34,8 @@ def main(rounds: int) -> None:
     measure("step, two gloo processes", "raw DDP", DistributedDataParallel, Accelerator(), rounds, 1.05, "1.25")
     plugin = FullyShardedDataParallelPlugin(auto_wrap_policy="size_based_wrap", min_num_params=1000)
     measure("step, FSDP on two processes", "raw FSDP2", sharded, Accelerator(fsdp_plugin=plugin), rounds, 1.03)
+    tensor = Accelerator(parallelism_config=ParallelismConfig(tp_size=2))
+    measure("step, TP on two processes", "raw parallelize_module", split, tensor, rounds, 1.03)
 
 
 def sharded(model: nn.Module) -> nn.Module:
@@ -41,6 +45,12 @@ def sharded(model: nn.Module) -> nn.Module:
             fully_shard(part)
     fully_shard(model)
     return model
+
+
+def split(model: nn.Module) -> nn.Module:
+    """As the plan that is derived has it."""
+    mesh = init_device_mesh("cpu", (2,))
+    return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 
 
 def measure(
@@ -64,7 +74,8 @@ def measure(
     def raw() -> Iterator[None]:
         model = wrap(build())
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-        sampler = DistributedSampler(data)
+        place = accelerator.state.strategy.data_place
+        sampler = DistributedSampler(data, place.num_processes, place.process_index)
         loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
         for epoch in count():
             sampler.set_epoch(epoch)

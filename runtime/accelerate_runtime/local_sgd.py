@@ -44,6 +44,8 @@ class LocalSGD:
         kind = accelerator.distributed_type
         if kind != DistributedType.NO and not kind.startswith("MULTI_"):
             raise NotImplementedError(f"LocalSGD averages models that processes hold whole; under {kind} none does")
+        if accelerator.state.strategy.division.shared:
+            raise NotImplementedError("LocalSGD averages models that processes hold whole; under tp_size > 1 none does")
         self.enabled = enabled and accelerator.use_distributed
         if self.enabled and (type(local_sgd_steps) is not int or local_sgd_steps < 1):
             raise ValueError(f"local_sgd_steps={local_sgd_steps!r}: must be a whole number, 1 or more")

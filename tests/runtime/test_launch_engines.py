@@ -79,6 +79,15 @@ def test_sizes_of_a_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (ParallelismConfig().dp_replicate_size, ParallelismConfig().dp_shard_size) == (2, 4)
 
 
+def test_tensor_parallelism(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "--use_parallelism_config --parallelism_config_tp_size 2 --parallelism_config_tp_sequence_parallel true"
+    for name, value in environment(words).items():
+        monkeypatch.setenv(name, value)
+    handler = ParallelismConfig().tp_handler
+    assert handler is not None
+    assert (ParallelismConfig().tp_size, handler.sequence_parallel, handler.loss_parallel) == (2, True, False)
+
+
 def test_options_without_their_engine_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"fsdp_version has no effect without --use_fsdp \(distributed_type"):
         environment("--fsdp_version 2")

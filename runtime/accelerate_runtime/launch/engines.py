@@ -109,6 +109,8 @@ PARALLELISM = Engine(
             "dp_replicate_size": "copies of the model",
             "dp_shard_size": "processes that each copy is sharded over (FSDP)",
             "tp_size": "processes that tensors are split over",
+            "tp_sequence_parallel": "true or false: split activations along the sequence between the split layers",
+            "tp_loss_parallel": "true or false: leave logits split for the loss",
             "cp_size": "processes that sequences are split over, by context parallelism",
             "cp_backend": "torch",
             "cp_comm_strategy": "allgather or alltoall",

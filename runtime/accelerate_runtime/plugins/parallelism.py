@@ -28,17 +28,22 @@ class TorchTensorParallelConfig:
         plan: which layers are split, and how: for their names (`*` stands for one part of a name: "layers.*.up") a
             style, "colwise" or "rowwise" and its kind as transformers' models have them in `tp_plan`, or one of
             `torch.distributed.tensor.parallel`. None takes the model's own `tp_plan`, else derives one.
-        sequence_parallel: split activations along the sequence where layers are not split.
-        loss_parallel: leave logits split along the classes where a loss is computed; `cross_entropy` knows how.
+        sequence_parallel: split activations along the sequence where layers are not split. None reads
+            PARALLELISM_CONFIG_TP_SEQUENCE_PARALLEL.
+        loss_parallel: leave logits split along the classes where a loss is computed; `cross_entropy` knows how. None
+            reads PARALLELISM_CONFIG_TP_LOSS_PARALLEL.
         enable_async_tp: not supported.
     """
 
     enable_async_tp: bool = False
     plan: Mapping[str, Any] | None = None
-    sequence_parallel: bool = False
-    loss_parallel: bool = False
+    sequence_parallel: bool = None  # type: ignore[assignment]
+    loss_parallel: bool = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        for name in ("sequence_parallel", "loss_parallel"):
+            if getattr(self, name) is None:
+                setattr(self, name, parse_flag_from_env(f"{_PREFIX}TP_{name.upper()}"))
         if self.plan is not None and (self.sequence_parallel or self.loss_parallel):
             raise ValueError(
                 "TorchTensorParallelConfig(plan=...) says itself what is split along the sequence or the classes, by "

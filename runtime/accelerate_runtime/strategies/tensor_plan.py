@@ -23,8 +23,22 @@ _ATTENTION = (
     ("query", "key", "value"),
     ("to_q", "to_k", "to_v"),
     ("q_lin", "k_lin", "v_lin"),
+    ("self.query", "self.key", "self.value"),  # BERT and its kin
+    ("attention.query", "attention.key", "attention.value"),
 )
-_ATTENTION_OUT = ("o_proj", "out_proj", "wo", "o", "proj", "out", "out_lin", "dense", "c_proj", "to_out")
+_ATTENTION_OUT = (
+    "o_proj",
+    "out_proj",
+    "wo",
+    "o",
+    "proj",
+    "out",
+    "out_lin",
+    "dense",
+    "c_proj",
+    "to_out",
+    "output.dense",
+)
 _MLP = (
     (("gate_proj", "up_proj"), "down_proj"),
     (("up_proj",), "down_proj"),
@@ -39,6 +53,7 @@ _MLP = (
     (("lin1",), "lin2"),
     (("linear1",), "linear2"),
     (("dense_h_to_4h",), "dense_4h_to_h"),
+    (("intermediate.dense",), "output.dense"),
 )
 _HEADS = ("num_heads", "n_heads", "n_head", "heads", "num_attention_heads", "nhead")
 _KEY_HEADS = ("num_key_value_heads", "n_kv_heads", "num_kv_heads", "n_kv_head")
@@ -119,6 +134,8 @@ def _read(model: nn.Module, given: Mapping[str, Any], size: int, source: str, st
             raise ValueError(f"{source}: no part of {type(model).__name__} is called {pattern!r}")
         for name in matching:
             plan.styles[name] = named(style) if isinstance(style, str) else style
+    if not strict:
+        _split_what_is_tied(model, plan, size)
     for name, each in plan.styles.items():
         if not isinstance(each, ParallelStyle):
             raise ValueError(f"{source}: {name!r} is {each!r}; pass a name such as 'colwise', or a ParallelStyle")
@@ -128,6 +145,18 @@ def _read(model: nn.Module, given: Mapping[str, Any], size: int, source: str, st
             if width % size:
                 raise ValueError(f"{source}: {name!r} has width {width}, no multiple of tp_size={size}")
     return plan
+
+
+def _split_what_is_tied(model: nn.Module, plan: Plan, size: int) -> None:
+    """Split token embeddings as the head that shares their weight, where a model's own plan has one only; else none."""
+    heads = {id(part.weight): name for name, part in model.named_modules() if type(part) is nn.Linear}
+    for name, table in model.named_modules():
+        head = heads.get(id(table.weight)) if isinstance(table, nn.Embedding) else None
+        if head is not None and (head in plan.styles) != (name in plan.styles):
+            plan.styles.pop(head, None)
+            plan.styles.pop(name, None)
+            if type(table) is nn.Embedding and not table.num_embeddings % size:
+                plan.styles |= {head: Column(gather=True), name: Row()}
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -162,7 +191,9 @@ class _Derivation:
 
     def _layer(self, module: nn.Module, name: str) -> nn.Linear | None:
         """The Linear `name` of `module`, if its parameters are its own."""
-        layer = getattr(module, name, None)
+        layer: Any = module
+        for part in name.split("."):
+            layer = getattr(layer, part, None)
         if type(layer) is nn.Linear and all(self.holders[id(p)] == 1 for p in layer.parameters()):
             return layer
         return None
@@ -185,7 +216,8 @@ class _Derivation:
             if any(p.numel() >= k.out_features for one in norms for p in getattr(module, one).parameters()):
                 logger.warning("%s stays whole on each process: its %s go over all heads", name, ", ".join(norms))
                 continue
-            counts = [_number(module, _HEADS), _number(module, _KEY_HEADS), *(p.out_features for p in (q, k, v))]
+            holder = self.model.get_submodule(f"{name}.{names[0]}".strip(".").rpartition(".")[0])
+            counts = [_number(holder, _HEADS), _number(holder, _KEY_HEADS), *(p.out_features for p in (q, k, v))]
             if any(count is not None and count % self.size for count in counts):
                 logger.warning("%s stays whole on each process: its heads are no multiple of %d", name, self.size)
                 continue
@@ -229,7 +261,9 @@ class _Derivation:
                 if type(table) is nn.Embedding and table.num_embeddings == head.out_features and table.max_norm is None
             ]
             tied = [where for where, table in same if table.weight is head.weight]
-            if self.holders[id(head.weight)] != 1 + len(tied):
+            if self.holders[id(head.weight)] != 1 + len(tied) or (
+                head.bias is not None and self.holders[id(head.bias)] > 1
+            ):
                 continue
             if same or self.config.loss_parallel:
                 self.plan.styles[name] = Column(

@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 TRAINING = Path(__file__).with_name("training.py")
-STRATEGIES = {2: ["ddp", "fsdp", "fsdp-grad-op", "fsdp-full-state", "fsdp-offload"], 4: ["fsdp", "fsdp-hybrid"]}
+STRATEGIES = {
+    2: ["ddp", "fsdp", "fsdp-grad-op", "fsdp-full-state", "fsdp-offload", "tp", "tp-sp", "tp-loss"],
+    4: ["fsdp", "fsdp-hybrid", "tp-fsdp", "tp-ddp"],
+}
 """Which engines are tried on how many processes."""
 
 MODELS, MODES, STEPS = ("transformer", "cnn"), ("no", "bf16"), ("1", "4")
@@ -30,7 +33,12 @@ SPREAD[2] += [f"cnn/{engine}/no/{steps}" for engine, steps in product(("ddp", "f
 GOES_ON = {  # cells that go on from the state of another engine, or of another number of processes
     1: [f"transformer/single/no/1+transformer/{engine}/no/1" for engine in STRATEGIES[2]],
     2: [f"transformer/{engine}/no/4+transformer/single/no/4" for engine in STRATEGIES[2]],
-    4: ["transformer/fsdp-hybrid/no/1+transformer/fsdp/no/1"],
+    4: [
+        "transformer/fsdp-hybrid/no/1+transformer/fsdp/no/1",
+        "transformer/fsdp/no/1+transformer/tp/no/1",
+        "transformer/tp-fsdp/no/1+transformer/tp-sp/no/1",
+        "transformer/tp-ddp/no/1+transformer/ddp/no/1",
+    ],
 }
 
 

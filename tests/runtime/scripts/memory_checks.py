@@ -14,8 +14,14 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from accelerate_runtime import Accelerator, DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
-from accelerate_runtime.utils import GradientAccumulationPlugin
+from accelerate_runtime import (
+    Accelerator,
+    DistributedDataParallelKwargs,
+    FullyShardedDataParallelPlugin,
+    ParallelismConfig,
+    division,
+)
+from accelerate_runtime.utils import GradientAccumulationPlugin, TorchTensorParallelConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "library" / "choosing_a_strategy.md"
 PROCESSES = 2
@@ -49,6 +55,12 @@ ASKED: dict[str, dict[str, Any]] = {
             )
         }
         for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
+    },
+    "tensor": {
+        "parallelism_config": ParallelismConfig(
+            tp_size=PROCESSES,
+            tp_handler=TorchTensorParallelConfig(plan={"blocks.*.wide": "colwise", "blocks.*.narrow": "rowwise"}),
+        )
     },
 }
 
@@ -114,6 +126,11 @@ class Counted:
         inside = sum(parameter.numel() for parameter in self.model.blocks.parameters())
         return 1 - inside / self.number
 
+    def not_split(self) -> float:
+        """The fraction of parameters that are whole on each process."""
+        kept = (p for p in self.trained if not (isinstance(p, DTensor) and p.placements[0].is_shard()))
+        return sum(parameter.numel() for parameter in kept) / self.number
+
     def parameters(self) -> float:
         return self._each(self.trained)
 
@@ -167,12 +184,27 @@ def check_memory_is_what_the_page_says() -> None:
             training = Counted(mode, **asked)
             if name == "fsdp, FULL_SHARD":  # the page: but for what is in no wrapped part
                 extra = training.in_no_part() * (4 if mode == "no" else 2)
+            held = parameters, states
+            if name == "tensor":  # the page: of what is split; the rest is whole
+                whole = 1 + training.not_split() * (PROCESSES - 1)
+                held = parameters * whole, states * whole
+            more_whole = whole if name == "tensor" else 1
             for window in range(2):
                 found = training.batch()
                 # autocast keeps no copy of what it does not cast (biases), nor of the first layer's weights
-                assert found == (pytest.approx(extra, rel=0.02), in_window), (name, mode, window)
-                assert training.batch() == (pytest.approx(extra, rel=0.02), gradients), (name, mode, window)
-                assert (training.parameters(), training.states()) == (parameters, states), (name, mode, window)
+                assert found == (pytest.approx(extra, rel=0.02), pytest.approx(in_window * more_whole)), (
+                    name,
+                    mode,
+                    window,
+                )
+                assert training.batch() == (pytest.approx(extra, rel=0.02), pytest.approx(gradients * more_whole)), (
+                    name,
+                    mode,
+                    window,
+                )
+                assert (training.parameters(), training.states()) == pytest.approx(held), (name, mode, window)
+
+    division.forget()
 
 
 def check_memory_of_other_settings() -> None:
