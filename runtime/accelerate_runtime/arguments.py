@@ -90,7 +90,9 @@ def read_deepspeed(
     if isinstance(plugin, dict):
         plugin, several = None, plugin
     asked = strategy or os.environ.get("ACCELERATE_STRATEGY")
-    by_launcher = parse_flag_from_env("ACCELERATE_USE_DEEPSPEED") and not any(one is not None for one in others.values())
+    by_launcher = parse_flag_from_env("ACCELERATE_USE_DEEPSPEED") and not any(
+        one is not None for one in others.values()
+    )
     if plugin is None and several is None and asked != "deepspeed" and not by_launcher:
         return {}
     from .plugins.deepspeed import DeepSpeedPlugin
@@ -113,7 +115,9 @@ def read_mixed_precision(given: Any, deepspeed: DeepSpeedPlugin | None = None) -
     Raises:
         ValueError: DeepSpeed's config says another one.
     """
-    said = os.environ.get("ACCELERATE_MIXED_PRECISION") or None if given is None else str(getattr(given, "value", given))
+    said = (
+        os.environ.get("ACCELERATE_MIXED_PRECISION") or None if given is None else str(getattr(given, "value", given))
+    )
     mode = check_mode(said or (deepspeed.precision() if deepspeed is not None else None) or "no")
     if deepspeed is not None and mode != "fp8":
         deepspeed.set_mixed_precision(mode)

@@ -282,9 +282,7 @@ class AcceleratorState(PartialState):
         PartialState()
         state = cls.__new__(cls)
         AcceleratorState._shared_state = state.__dict__
-        state.__dict__.update(
-            _place=place, strategy=strategy, megatron_lm_plugin=None, **attributes
-        )
+        state.__dict__.update(_place=place, strategy=strategy, megatron_lm_plugin=None, **attributes)
         return state
 
     @property

@@ -19,9 +19,9 @@ VISIBLE_DEVICES = {
     "MULTI_NEURON": "NEURON_RT_VISIBLE_CORES",
 }
 """Distributed types of devices, and the variables that say which of them processes may use."""
-NOT_SUPPORTED = ("DEEPSPEED", "MEGATRON_LM", "XLA", "TPU")
+NOT_SUPPORTED = ("MEGATRON_LM", "XLA", "TPU")
 """Distributed types that this version does not start."""
-DISTRIBUTED_TYPES = ("NO", "MULTI_CPU", *VISIBLE_DEVICES, "FSDP", *NOT_SUPPORTED)
+DISTRIBUTED_TYPES = ("NO", "MULTI_CPU", *VISIBLE_DEVICES, "FSDP", "DEEPSPEED", *NOT_SUPPORTED)
 RENDEZVOUS = ("static", "c10d")
 
 _CHOICES = {

@@ -79,9 +79,7 @@ class DeepSpeedPlugin:
 
     def __post_init__(self) -> None:
         if self.enable_msamp or self.msamp_opt_level is not None:
-            raise ValueError(
-                "DeepSpeedPlugin(enable_msamp, msamp_opt_level): MS-AMP is not supported; leave them out"
-            )
+            raise ValueError("DeepSpeedPlugin(enable_msamp, msamp_opt_level): MS-AMP is not supported; leave them out")
         given = self.hf_ds_config
         if given is None:
             given = os.environ.get(f"{_ENV}CONFIG_FILE") or None
@@ -118,9 +116,7 @@ class DeepSpeedPlugin:
             return _read_value(name, self.get_value(key))
         if name == "zero_stage" and self._has_config and self.get_value(key) != AUTO:
             default = 0  # as DeepSpeed reads such a config
-        if default not in (None, "none", False):
-            self.hf_ds_config.set_value(key, default)
-        elif self.get_value(key) == AUTO and name not in _VARIABLES:
+        if default not in (None, "none", False) or (self.get_value(key) == AUTO and name not in _VARIABLES):
             self.hf_ds_config.set_value(key, default)
         return default
 
@@ -179,7 +175,9 @@ class DeepSpeedPlugin:
         """
         fill(self.hf_ds_config, self.origins, key, value, origin)
 
-    def fill_match(self, ds_key_long: str, mismatches: list[str] | None = None, must_match: bool = True, **kwargs: Any) -> None:
+    def fill_match(
+        self, ds_key_long: str, mismatches: list[str] | None = None, must_match: bool = True, **kwargs: Any
+    ) -> None:
         """Put `kwargs[ds_key_long]` where the config says "auto"; note in `mismatches` where it says something else."""
         mismatches = [] if mismatches is None else mismatches
         said = self.get_value(ds_key_long)
@@ -283,6 +281,11 @@ class DeepSpeedPlugin:
                 yield
         finally:
             self._init_enabled = before
+
+    def compared(self) -> dict[str, Any]:
+        """What must be the same on all processes: the fields, and the config by dotted keys."""
+        fields = {name: value for name, value in self.to_dict().items() if name != "hf_ds_config"}
+        return fields | {key: self.get_value(key) for key in sorted(_keys(self.deepspeed_config))}
 
     def to_dict(self) -> dict[str, Any]:
         """All fields."""

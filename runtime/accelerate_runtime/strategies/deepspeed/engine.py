@@ -32,6 +32,8 @@ class EngineModel(nn.Module):
         self.__dict__["engine"] = None
         self.__dict__["pending"] = False  # whether gradients came in that no step has used
         self.__dict__["_finished"] = False  # whether they were exchanged, for the step that comes
+        self.__dict__["loaded"] = False  # whether weights were loaded, of which the optimizer does not know
+        self.__dict__["engine_reads"] = False  # whether it is the engine that asks for a state dict
         self.__dict__["clipping"] = 0.0  # of the config, in each step in which the script clips to nothing else
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -40,6 +42,8 @@ class EngineModel(nn.Module):
             if not torch.is_grad_enabled() and not is_sharded(self.module):
                 return self.module(*args, **kwargs)
             self._make()
+        if self.loaded:
+            self.take_up()
         try:
             return self.engine(*args, **kwargs)
         except RuntimeError as error:
@@ -71,6 +75,8 @@ class EngineModel(nn.Module):
             return
         self.__dict__["_finished"] = True
         engine = self.engine
+        if engine.zero_optimization():
+            forget_old_gradients(engine.optimizer)
         engine._running_engine_step = True  # what says to the engine that a window ends
         try:
             if engine.zero_optimization_partition_gradients():
@@ -103,7 +109,9 @@ class EngineModel(nn.Module):
     @property
     def loss_scale(self) -> float:
         """What losses are multiplied by (fp16)."""
-        return float(getattr(self.engine.optimizer, "cur_scale", None) or getattr(self.engine.optimizer, "loss_scale", 1.0))
+        return float(
+            getattr(self.engine.optimizer, "cur_scale", None) or getattr(self.engine.optimizer, "loss_scale", 1.0)
+        )
 
     def clip_to(self, max_norm: float) -> None:
         """The norm to which the next step clips; 0 does not."""
@@ -114,6 +122,8 @@ class EngineModel(nn.Module):
     def step(self) -> bool:
         """Take the engine's step; returns whether it was left out because gradients were not finite."""
         engine = self.engine
+        if self.loaded:
+            self.take_up()
         self.finish_window()
         engine.enable_backward_allreduce = False  # it was done
         finalize = None
@@ -152,6 +162,23 @@ class EngineModel(nn.Module):
             self.engine.zero_grad()
         self.__dict__["pending"] = self.__dict__["_finished"] = False
 
+    def take_up(self) -> None:
+        """Have the optimizer go on from the weights that were loaded into the model."""
+        self.__dict__["loaded"] = False
+        refresh = getattr(self.engine.optimizer, "refresh_fp32_params", None)
+        if refresh is not None:
+            refresh()
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        """Load whole weights, which every process passes, with the prepared model's names or with the model's own."""
+        if state_dict and all(name.startswith("module.") for name in state_dict):
+            state_dict = {name.removeprefix("module."): value for name, value in state_dict.items()}
+        if self.engine is None:
+            return self.module.load_state_dict(state_dict, strict, assign)
+        from .wholes import WholeModel
+
+        return WholeModel(self).load_state_dict(state_dict, strict)
+
     def train(self, mode: bool = True) -> EngineModel:
         """Set the mode of the model and of its engine."""
         super().train(mode)
@@ -173,6 +200,23 @@ class EngineModel(nn.Module):
 
 def _nothing() -> None:
     pass
+
+
+def forget_old_gradients(optimizer: Any) -> None:
+    """Clear what ZeRO would else step parameters by that had no gradients in this window: those of an earlier one."""
+    offloaded = getattr(optimizer, "offload_optimizer", False) or getattr(optimizer, "cpu_offload", False)
+    if offloaded:  # gradients of this window come there only now
+        for name in ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat"):
+            for flat in getattr(optimizer, name, ()):
+                if flat.grad is not None:
+                    flat.grad.zero_()
+    elif hasattr(optimizer, "fp16_groups"):  # ZeRO-3
+        fresh = optimizer._offload_boundary_param_ids
+        kept = optimizer._DeepSpeedZeroOptimizer_Stage3__param_id_to_grad_partition
+        if len(fresh) < len(kept):
+            for index, partition in kept.items():
+                if index not in fresh:
+                    partition.zero_()
 
 
 def is_sharded(module: nn.Module) -> bool:

@@ -27,7 +27,9 @@ class WholeOptimizer:
         state: empty: there is no tensor to read into.
     """
 
-    def __init__(self, model: EngineModel, optimizer: torch.optim.Optimizer, groups: list[list[Any]], keep: bool) -> None:
+    def __init__(
+        self, model: EngineModel, optimizer: torch.optim.Optimizer, groups: list[list[Any]], keep: bool
+    ) -> None:
         self.model, self.optimizer, self.groups, self.keep = model, optimizer, groups, keep
         self.state: dict[Any, Any] = {}
         refuse_disks(model)
@@ -44,6 +46,7 @@ class WholeOptimizer:
         Raises:
             CheckpointError: the optimizer has states that are neither of an element nor of all parameters.
         """
+        self._link()
         numbers = iter(range(sum(map(len, self.groups))))
         state: dict[int, dict[str, Any]] = {}
         groups = []
@@ -148,10 +151,15 @@ class WholeOptimizer:
                         f"the optimizer's {name} is {float(value):g} for some parameters and {float(state[name]):g} for "
                         "others, which ZeRO steps as one: the state cannot be loaded into it"
                     )
-        link = getattr(self.model.engine.optimizer, "_lazy_init_hp_params_optimizer_state", None)
-        if link is not None and common:
-            self.model.engine.optimizer._hp_optimizer_states_linked = False
-            link()
+        self._link()
+
+    def _link(self) -> None:
+        """Have each parameter know where its states are. ZeRO-1 and 2 do so with the first step of the first group, when
+        others have none yet."""
+        zero = self.model.engine.optimizer
+        if hasattr(zero, "_lazy_init_hp_params_optimizer_state"):
+            zero._hp_optimizer_states_linked = False
+            zero._lazy_init_hp_params_optimizer_state()
 
     def _take(self, parameter: nn.Parameter, entries: dict[str, Any]) -> None:
         piece = self._piece(parameter)

@@ -22,10 +22,12 @@ from ...scheduler import AcceleratedScheduler
 from ...topology import DistributedType
 from ..alike import check_alike
 from ..base import Strategy, StrategySetup
+from ..buffers import share_buffers
 from . import making
 from .dummies import DummyOptim, DummyScheduler
 from .engine import EngineModel, start_alike
 from .filling import Prepared, filled
+from .guards import guard
 from .optimizer import EngineOptimizer, EngineScheduler, groups_of
 from .states import WholeOptimizer
 from .wholes import WholeModel, gathered_weights, refuse_disks
@@ -67,6 +69,12 @@ class DeepSpeed(Strategy):
         """`model` in an EngineModel, or, to be evaluated only, on the device."""
         if evaluation or not any(parameter.requires_grad for parameter in model.parameters()):
             return model.to(self.place.device)
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 0:
+                raise ValueError(
+                    f"prepare() was given a model whose parameter {name} has no dimensions, which DeepSpeed cannot send: give "
+                    "it one, as in nn.Parameter(torch.ones(1))"
+                )
         check_alike("deepspeed", self.setup, model)
         self.plugin.set_moe_leaf_modules(model)
         made = EngineModel(model, self._make)
@@ -191,10 +199,14 @@ class DeepSpeed(Strategy):
             arguments["lr_scheduler"] = dummy.lr_scheduler_callable
         start_alike(model.module)
         with making.without_a_step():
-            engine, *_ = self.deepspeed.initialize(model=model.module, config=config, dist_init_required=False, **arguments)
+            engine, *_ = self.deepspeed.initialize(
+                model=model.module, config=config, dist_init_required=False, **arguments
+            )
         model.__dict__["engine"] = engine
         model.__dict__["clipping"] = float(config["gradient_clipping"])
         engine.training = model.training
+        guard(model)
+        share_buffers(model.module, self.setup)
         if isinstance(optimizer, DummyOptim) and self._prepared_optimizer is not None:
             self._prepared_optimizer.optimizer = engine.basic_optimizer
             optimizer.param_groups = engine.basic_optimizer.param_groups  # for schedulers that were made with it
@@ -212,11 +224,16 @@ class DeepSpeed(Strategy):
         """Backward by the engine.
 
         Raises:
-            NotImplementedError: arguments other than `retain_graph`.
+            NotImplementedError: arguments other than `retain_graph`, or that under ZeRO-3.
         """
         retain = kwargs.pop("retain_graph", None) or False
         if any(argument is not None for argument in args) or any(value is not None for value in kwargs.values()):
             raise NotImplementedError("backward() under DeepSpeed takes a loss of one number, and retain_graph alone")
+        if retain and self.plugin.zero_stage == 3:
+            raise NotImplementedError(
+                "backward(retain_graph=True) under ZeRO-3, which lets go of parameters in backward: add the losses up and "
+                "call backward() once"
+            )
         if self._model is None:
             raise RuntimeError(
                 "backward() was called, but no optimizer is prepared: DeepSpeed trains a model together with it; pass both "
@@ -307,5 +324,3 @@ class DeepSpeed(Strategy):
             raise CheckpointError("no optimizer is prepared")
         optimizer = self._prepared_optimizer.optimizer
         return WholeOptimizer(model, optimizer, self._groups, self.place.is_main_process)
-
-
