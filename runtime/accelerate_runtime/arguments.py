@@ -115,10 +115,12 @@ def read_mixed_precision(given: Any, deepspeed: DeepSpeedPlugin | None = None) -
     Raises:
         ValueError: DeepSpeed's config says another one.
     """
-    said = (
-        os.environ.get("ACCELERATE_MIXED_PRECISION") or None if given is None else str(getattr(given, "value", given))
-    )
-    mode = check_mode(said or (deepspeed.precision() if deepspeed is not None else None) or "no")
+    said = None if given is None else str(getattr(given, "value", given))
+    if said is None:
+        said = os.environ.get("ACCELERATE_MIXED_PRECISION") or None
+        if deepspeed is not None and said in (None, "no"):  # launch configs say "no" where nobody has chosen
+            said = deepspeed.precision()
+    mode = check_mode("no" if said is None else said)
     if deepspeed is not None and mode != "fp8":
         deepspeed.set_mixed_precision(mode)
     return mode

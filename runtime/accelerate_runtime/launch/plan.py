@@ -132,8 +132,8 @@ def _refuse_engines(settings: Settings) -> None:
     kind = settings.config.distributed_type
     if kind in NOT_SUPPORTED:
         raise ConfigError(
-            f"{settings.origins['distributed_type']}: {kind} is not supported in this version: use FSDP, DEEPSPEED, MULTI_GPU, "
-            "MULTI_CPU or NO, or pass --multi_gpu"
+            f"{settings.origins['distributed_type']}: {kind} is not supported in this version: use FSDP, DEEPSPEED, "
+            "MULTI_GPU, MULTI_CPU or NO, or pass --multi_gpu"
         )
 
 

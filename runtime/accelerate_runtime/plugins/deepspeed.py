@@ -42,8 +42,9 @@ class DeepSpeedPlugin:
     config, else it has its default. A value that the config contradicts is an error that names both.
 
     Args:
-        hf_ds_config: DeepSpeed's own config: a dict, the path of a JSON file, or an HfDeepSpeedConfig; the environment's
-            is ACCELERATE_DEEPSPEED_CONFIG_FILE. Values that are "auto" are filled in from what is prepared.
+        hf_ds_config: DeepSpeed's own config: a dict, the path of a JSON file, or an HfDeepSpeedConfig; the
+            environment's is ACCELERATE_DEEPSPEED_CONFIG_FILE. Values that are "auto" are filled in from what is
+            prepared.
         gradient_accumulation_steps: micro-batches per optimizer step; also ACCELERATE_GRADIENT_ACCUMULATION_STEPS.
         gradient_clipping: the norm to which each step clips gradients; also ACCELERATE_GRADIENT_CLIPPING.
         zero_stage: what is sharded: 0 nothing, 1 optimizer states, 2 gradients too (the default), 3 parameters too.

@@ -16,8 +16,8 @@ class HfDeepSpeedConfig:
     """A DeepSpeed config, with the questions that libraries ask it.
 
     Args:
-        config_file_or_dict: a dict (which is copied), the path of a JSON file, JSON text in base64, or another one of this
-            class.
+        config_file_or_dict: a dict (which is copied), the path of a JSON file, JSON text in base64, or another one of
+            this class.
 
     Attributes:
         config: the dict.

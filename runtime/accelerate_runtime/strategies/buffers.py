@@ -13,8 +13,10 @@ from .base import StrategySetup
 
 
 def share_buffers(model: nn.Module, setup: StrategySetup) -> None:
-    """Have the buffers of `model` be those of the main process before the first forward after one that trained, as
-    DistributedDataParallel does, unless `DistributedDataParallelKwargs(broadcast_buffers=False)` is among the handlers."""
+    """Have the buffers of `model` be those of the main process before the first forward after one that trained.
+
+    So does DistributedDataParallel, unless there is a `DistributedDataParallelKwargs(broadcast_buffers=False)`.
+    """
     handler = setup.handlers.get(DistributedDataParallelKwargs)
     buffers = [buffer for buffer in model.buffers() if buffer.numel()]
     if not buffers or (isinstance(handler, DistributedDataParallelKwargs) and not handler.broadcast_buffers):

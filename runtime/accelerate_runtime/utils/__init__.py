@@ -285,6 +285,10 @@ if TYPE_CHECKING:
         RNGType as RNGType,
         TorchDynamoPlugin as TorchDynamoPlugin,
     )
+    from ..plugins.deepspeed import (
+        DeepSpeedPlugin as DeepSpeedPlugin,
+        get_active_deepspeed_plugin as get_active_deepspeed_plugin,
+    )
     from ..plugins.fp8 import (
         AORecipeKwargs as AORecipeKwargs,
         MSAMPRecipeKwargs as MSAMPRecipeKwargs,
@@ -302,6 +306,9 @@ if TYPE_CHECKING:
     from ..plugins.profile import (
         ProfileKwargs as ProfileKwargs,
     )
+    from ..plugins.zero_config import (
+        HfDeepSpeedConfig as HfDeepSpeedConfig,
+    )
     from ..precision import (
         convert_outputs_to_fp32 as convert_outputs_to_fp32,
         convert_to_fp32 as convert_to_fp32,
@@ -316,6 +323,10 @@ if TYPE_CHECKING:
         set_seed as set_seed,
         synchronize_rng_state as synchronize_rng_state,
         synchronize_rng_states as synchronize_rng_states,
+    )
+    from ..strategies.deepspeed.dummies import (
+        DummyOptim as DummyOptim,
+        DummyScheduler as DummyScheduler,
     )
     from ..structures import (
         concatenate as concatenate,

@@ -37,7 +37,8 @@ class Block(nn.Module):
 
 
 class Reader(nn.Module):
-    """Two blocks between an embedding and a head that shares its weights; sizes that two processes cannot share evenly."""
+    """Two blocks between an embedding and a head that shares its weights; sizes that two processes cannot share
+    evenly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +199,7 @@ def check_several_backwards_make_one_step() -> None:
             output = training.model(x[mine])
             loss, others = nn.functional.cross_entropy(output, y[mine]), output.square().mean()
             if stage == 3:  # lets go of the parameters in backward
-                with pytest.raises(NotImplementedError, match="retain_graph=True.* under ZeRO-3"):
+                with pytest.raises(NotImplementedError, match=r"retain_graph=True.* under ZeRO-3"):
                     accelerator.backward(loss, retain_graph=True)
                 accelerator.backward(loss + others)
             else:
@@ -354,7 +355,7 @@ def check_a_config_says_optimizer_and_scheduler() -> None:
 
 def check_contradictions_name_both_places() -> None:
     def asked(told: str, steps: int = 1, precision: str | None = None, batch: int = 8, **config: Any) -> None:
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=told):  # noqa: PT012  (whichever sees it first)
             plugin = DeepSpeedPlugin(hf_ds_config=config, zero_stage=config.pop("stage", None))
             accelerator = Accelerator(
                 deepspeed_plugin=plugin, gradient_accumulation_steps=steps, mixed_precision=precision
@@ -378,14 +379,15 @@ def check_contradictions_name_both_places() -> None:
     asked("nothing to fill in for 'auto' at wall_clock_breakdown", wall_clock_breakdown="auto")
     accelerator = Accelerator(deepspeed_plugin=DeepSpeedPlugin())
     model = reader()
-    model, optimizer = accelerator.prepare(model, adamw(model))
+    model, _ = accelerator.prepare(model, adamw(model))
     with pytest.raises(ValueError, match="no loader with one was prepared"):
         model(TEXTS[:2])
     with pytest.raises(ValueError, match="second optimizer"):
         accelerator.prepare(torch.optim.SGD(nn.Linear(2, 2).parameters()))
-    with pytest.raises(ValueError, match="DummyOptim, but .* says no optimizer"):
-        accelerator = Accelerator(deepspeed_plugin=DeepSpeedPlugin(hf_ds_config={"train_micro_batch_size_per_gpu": 4}))
-        accelerator.prepare(model := reader(), DummyOptim(model.parameters()))
+    accelerator = Accelerator(deepspeed_plugin=DeepSpeedPlugin(hf_ds_config={"train_micro_batch_size_per_gpu": 4}))
+    model = reader()
+    with pytest.raises(ValueError, match=r"DummyOptim, but .* says no optimizer"):
+        accelerator.prepare(model, DummyOptim(model.parameters()))
     with pytest.raises(ValueError, match=r"zero_stage is 1 on process 0, 2 on process 1"):
         Training(zero_stage=1 + me)
 
@@ -396,7 +398,7 @@ def check_a_config_says_what_the_script_leaves_to_it() -> None:
     assert (accelerator.mixed_precision, accelerator.gradient_accumulation_steps) == ("bf16", 4)
     assert accelerator.deepspeed_plugin.zero_stage == 0
     model = reader()
-    model, optimizer = accelerator.prepare(model, adamw(model))
+    model, _ = accelerator.prepare(model, adamw(model))
     assert model.engine.train_batch_size() == 16
 
 
@@ -421,7 +423,7 @@ def check_states_go_on_everywhere() -> None:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
     model, *_ = plain[0].prepare(plain[1], optimizer, DataLoader(TensorDataset(TEXTS, LABELS), batch_size=8), scheduler)
     plain[0].load_state(folder / "now")
-    for name, weight in plain[0].get_state_dict(model).items():
+    for weight in plain[0].get_state_dict(model).values():
         assert weight.dtype == torch.float32
         torch.testing.assert_close(weight.bfloat16().float(), weight, rtol=1e-2, atol=1e-2)
 
@@ -452,7 +454,9 @@ def check_weights_for_the_script_are_whole() -> None:
             assert len(state["state"]) == len(list(plain.parameters()))
         inner = accelerator.unwrap_model(training.model)
         if stage == 3:
-            with pytest.raises(RuntimeError, match="ZeRO-3 has a part on each process: use accelerator.get_state_dict"):
+            with pytest.raises(
+                RuntimeError, match=r"ZeRO-3 has a part on each process: use accelerator.get_state_dict"
+            ):
                 inner.state_dict()
             with pytest.raises(RuntimeError, match=r"load_state_dict\(\) was called on a model of which ZeRO-3"):
                 inner.load_state_dict(plain.state_dict())

@@ -21,7 +21,7 @@ class DummyOptim(torch.optim.Optimizer):
         super().__init__(listed, {"lr": lr, "weight_decay": weight_decay, **kwargs})
         self.params, self.lr, self.weight_decay, self.kwargs = listed, lr, weight_decay, kwargs
 
-    def step(self, closure: Any = None) -> NoReturn:  # type: ignore[override]
+    def step(self, closure: Any = None) -> NoReturn:
         """Refused: it has nothing to step."""
         raise RuntimeError(
             "DummyOptim.step(): it stands for the optimizer of DeepSpeed's config: step the one that prepare() returned"
@@ -57,7 +57,8 @@ class DummyScheduler:
     def step(self, *_: Any) -> NoReturn:
         """Refused: it has nothing to step."""
         raise RuntimeError(
-            "DummyScheduler.step(): it stands for the scheduler of DeepSpeed's config: step the one that prepare() returned"
+            "DummyScheduler.step(): it stands for the scheduler of DeepSpeed's config: step the one that prepare() "
+            "returned"
         )
 
     def state_dict(self) -> dict[str, Any]:

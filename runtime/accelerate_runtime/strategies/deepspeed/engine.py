@@ -101,17 +101,15 @@ class EngineModel(nn.Module):
             return nn.utils.get_total_norm(gradients) / self.loss_scale
         if engine.zero_optimization_partition_weights():
             norms = torch.stack([torch.as_tensor(norm).float() for norm in optimizer._get_norm_groups()])
-            norm = torch.linalg.vector_norm(norms)
+            norm: torch.Tensor = torch.linalg.vector_norm(norms)
         else:
             norm = torch.as_tensor(optimizer.scaled_global_norm())
-        return norm.detach().clone() / self.loss_scale
+        return norm.detach() / self.loss_scale
 
     @property
     def loss_scale(self) -> float:
         """What losses are multiplied by (fp16)."""
-        return float(
-            getattr(self.engine.optimizer, "cur_scale", None) or getattr(self.engine.optimizer, "loss_scale", 1.0)
-        )
+        return float(getattr(self.engine.optimizer, "loss_scale", None) or 1.0)
 
     def clip_to(self, max_norm: float) -> None:
         """The norm to which the next step clips; 0 does not."""

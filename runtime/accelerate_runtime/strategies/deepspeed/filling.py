@@ -122,8 +122,8 @@ def _fill_optimizer(config: HfDeepSpeedConfig, origins: dict[str, str], prepared
         return
     if said is None:
         raise ValueError(
-            f"prepare() was given a DummyOptim, but {config.source} says no optimizer: say one there, or prepare one of "
-            "torch's"
+            f"prepare() was given a DummyOptim, but {config.source} says no optimizer: say one there, or prepare one "
+            "of torch's"
         )
     known = {"lr": optimizer.lr, "weight_decay": optimizer.weight_decay, **optimizer.kwargs}
     for name, value in (said.get("params") or {}).items():

@@ -11,18 +11,19 @@ if TYPE_CHECKING:
 
 
 def guard(model: EngineModel) -> None:
-    """Have `state_dict` of a model sharded by ZeRO-3 (or of a part) say that it holds shards, and `load_state_dict` reach
-    what the optimizer works on.
+    """Have `state_dict` of a model sharded by ZeRO-3 (or of a part) say that it holds shards, and `load_state_dict`
+    reach what the optimizer works on.
 
     The hooks are functions: a copy of the model shares them, while objects would be copied with all that they know.
     """
-    flags, engine = model.__dict__, model.engine
+    flags: dict[str, Any] = model.__dict__
+    engine, parts = model.engine, list[Any](model.module.modules())
     if not engine.zero_optimization_partition_weights():
 
         def note(*_: Any) -> None:
             flags["loaded"] = True
 
-        for part in model.module.modules():
+        for part in parts:
             part.register_load_state_dict_post_hook(note)
         return
 
@@ -33,7 +34,7 @@ def guard(model: EngineModel) -> None:
                 "accelerator.get_state_dict(model), called on every process"
             )
 
-    for part in model.module.modules():
+    for part in parts:
         part.register_state_dict_post_hook(refuse)
         part.register_load_state_dict_pre_hook(_refuse_loading)
     own = engine.module_state_dict
@@ -51,8 +52,8 @@ def guard(model: EngineModel) -> None:
 def _refuse_loading(part: nn.Module, *_: Any) -> None:
     if _holds_shards(part):
         raise RuntimeError(
-            "load_state_dict() was called on a model of which ZeRO-3 has a part on each process: call that of the prepared "
-            "model, on every process, or load before prepare()"
+            "load_state_dict() was called on a model of which ZeRO-3 has a part on each process: call that of the "
+            "prepared model, on every process, or load before prepare()"
         )
 
 

@@ -66,8 +66,10 @@ def join_group(place: Topology) -> None:
 
     os.environ.setdefault("LOCAL_RANK", str(place.local_process_index))
     if not dist.is_initialized():
+        from torch.distributed import HashStore  # type: ignore[attr-defined, unused-ignore]
+
         kind = dist.get_default_backend_for_device(place.device)
-        dist.init_process_group(kind, store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group(kind, store=HashStore(), rank=0, world_size=1)
         _leave_at_exit()
     if deepspeed.comm.is_initialized():
         return
@@ -96,8 +98,8 @@ def _leave_at_exit() -> None:
 def without_a_step() -> Iterator[None]:
     """A context in which engines are made without stepping the optimizer.
 
-    Without ZeRO, in half precision, DeepSpeed steps the optimizer on zeros to have its states made. Adam counts that step,
-    so that its first updates come out too small, and decays weights: losses were 0.1 off after six steps.
+    Without ZeRO, in half precision, DeepSpeed steps the optimizer on zeros to have its states made. Adam counts that
+    step, so that its first updates come out too small, and decays weights: losses were 0.1 off after six steps.
     """
     from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer
     from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer

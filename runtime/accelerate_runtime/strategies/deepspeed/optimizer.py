@@ -52,7 +52,8 @@ class EngineOptimizer(AcceleratedOptimizer):
             self._skipped = model.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget gradients that no step has used; inside an accumulation window that is still to be stepped, keep them."""
+        """Forget gradients that no step has used; inside an accumulation window that is still to be stepped, keep
+        them."""
         state = self.gradient_state
         if state.managed and not self._stepped and self._cleared_at != state.backwards:
             return
@@ -70,7 +71,8 @@ class EngineOptimizer(AcceleratedOptimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refused."""
         raise NotImplementedError(
-            "add_param_group() after prepare(): DeepSpeed shards the groups that there are when it starts; add it before"
+            "add_param_group() after prepare(): DeepSpeed shards the groups that there are when it starts; add it "
+            "before"
         )
 
     @property

@@ -83,26 +83,31 @@ class WholeOptimizer:
 
     def _piece(self, parameter: nn.Parameter) -> torch.Tensor | None:
         """The flat tensor with this process's part of the parameter; without ZeRO the parameter's own."""
-        zero = self.model.engine.optimizer
+        zero: Any = self.model.engine.optimizer
+        found: torch.Tensor
         if not self.model.engine.zero_optimization():
             for lows, highs in zip(getattr(zero, "fp16_groups", []), getattr(zero, "fp32_groups", []), strict=True):
                 for low, high in zip(lows, highs, strict=True):
                     if low is parameter:
-                        return high
+                        found = high
+                        return found
             return parameter
         if not is_stepped(parameter):
             return None
         if self.model.engine.zero_optimization_partition_weights():
             index = zero.grad_position[zero.get_param_id(parameter)][0]
-            return zero.fp32_partitioned_groups_flat[index]
+            found = zero.fp32_partitioned_groups_flat[index]
+            return found
         for index, group in enumerate(zero.bit16_groups):
             if any(one is parameter for one in group):
-                return zero.single_partition_of_fp32_groups[index]
+                found = zero.single_partition_of_fp32_groups[index]
+                return found
         return None
 
     def _base(self) -> torch.optim.Optimizer:
         engine = self.model.engine
-        return getattr(engine.optimizer, "optimizer", engine.optimizer)
+        base: torch.optim.Optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
+        return base
 
     def _gathered(self, parameter: nn.Parameter) -> dict[str, Any]:
         piece = self._piece(parameter)
@@ -148,14 +153,14 @@ class WholeOptimizer:
                     state[name] = value.clone() if isinstance(value, torch.Tensor) else value
                 elif state[name] != value:
                     raise CheckpointError(
-                        f"the optimizer's {name} is {float(value):g} for some parameters and {float(state[name]):g} for "
-                        "others, which ZeRO steps as one: the state cannot be loaded into it"
+                        f"the optimizer's {name} is {float(value):g} for some parameters and {float(state[name]):g} "
+                        "for others, which ZeRO steps as one: the state cannot be loaded into it"
                     )
         self._link()
 
     def _link(self) -> None:
-        """Have each parameter know where its states are. ZeRO-1 and 2 do so with the first step of the first group, when
-        others have none yet."""
+        """Have each parameter know where its states are. ZeRO-1 and 2 do so with the first step of the first group,
+        when others have none yet."""
         zero = self.model.engine.optimizer
         if hasattr(zero, "_lazy_init_hp_params_optimizer_state"):
             zero._hp_optimizer_states_linked = False
@@ -175,6 +180,6 @@ class WholeOptimizer:
 
     def _refuse(self, name: str) -> None:
         raise CheckpointError(
-            f"{type(self._base()).__name__} keeps {name!r}, which is neither of each element nor of all: such states cannot "
-            "be put together from ZeRO's pieces. Use DeepSpeed's own model.engine.save_checkpoint()."
+            f"{type(self._base()).__name__} keeps {name!r}, which is neither of each element nor of all: such states "
+            "cannot be put together from ZeRO's pieces. Use DeepSpeed's own model.engine.save_checkpoint()."
         )

@@ -72,8 +72,8 @@ class DeepSpeed(Strategy):
         for name, parameter in model.named_parameters():
             if parameter.dim() == 0:
                 raise ValueError(
-                    f"prepare() was given a model whose parameter {name} has no dimensions, which DeepSpeed cannot send: give "
-                    "it one, as in nn.Parameter(torch.ones(1))"
+                    f"prepare() was given a model whose parameter {name} has no dimensions, which DeepSpeed cannot "
+                    "send: give it one, as in nn.Parameter(torch.ones(1))"
                 )
         check_alike("deepspeed", self.setup, model)
         self.plugin.set_moe_leaf_modules(model)
@@ -109,8 +109,8 @@ class DeepSpeed(Strategy):
         owners = [model for model in alive if any(id(parameter) in wanted for parameter in model.parameters())]
         if len(owners) > 1:
             raise ValueError(
-                "prepare() was given an optimizer that steps parameters of several models: DeepSpeed trains one for each "
-                "Accelerator. Put them into one nn.Module, or train without DeepSpeed."
+                "prepare() was given an optimizer that steps parameters of several models: DeepSpeed trains one for "
+                "each Accelerator. Put them into one nn.Module, or train without DeepSpeed."
             )
         self._model = owners[0] if owners else None
 
@@ -173,8 +173,8 @@ class DeepSpeed(Strategy):
         model, optimizer = self._model, self._optimizer
         if model is None or optimizer is None:
             raise RuntimeError(
-                "DeepSpeed trains a model together with its optimizer, which was not prepared: pass both to prepare(). (A "
-                "model that is not trained runs under torch.no_grad().)"
+                "DeepSpeed trains a model together with its optimizer, which was not prepared: pass both to "
+                "prepare(). (A model that is not trained runs under torch.no_grad().)"
             )
         dummy = None if self._scheduler is None else self._scheduler[0]
         config = filled(
@@ -220,7 +220,7 @@ class DeepSpeed(Strategy):
 
     # Training
 
-    def run_backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def run_backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         """Backward by the engine.
 
         Raises:
@@ -231,13 +231,13 @@ class DeepSpeed(Strategy):
             raise NotImplementedError("backward() under DeepSpeed takes a loss of one number, and retain_graph alone")
         if retain and self.plugin.zero_stage == 3:
             raise NotImplementedError(
-                "backward(retain_graph=True) under ZeRO-3, which lets go of parameters in backward: add the losses up and "
-                "call backward() once"
+                "backward(retain_graph=True) under ZeRO-3, which lets go of parameters in backward: add the losses up "
+                "and call backward() once"
             )
         if self._model is None:
             raise RuntimeError(
-                "backward() was called, but no optimizer is prepared: DeepSpeed trains a model together with it; pass both "
-                "to prepare()"
+                "backward() was called, but no optimizer is prepared: DeepSpeed trains a model together with it; pass "
+                "both to prepare()"
             )
         self._model.backward(loss, retain)
 
@@ -260,14 +260,15 @@ class DeepSpeed(Strategy):
         stepped = {id(parameter) for group in self._groups for parameter in group if parameter.requires_grad}
         if not stepped <= {id(parameter) for parameter in parameters}:
             raise ValueError(
-                "clip_grad_norm_() was given some of the parameters: DeepSpeed's engine clips all that its optimizer steps; "
-                "pass model.parameters()"
+                "clip_grad_norm_() was given some of the parameters: DeepSpeed's engine clips all that its optimizer "
+                "steps; pass model.parameters()"
             )
         said = model.clipping
         if said and said != float(max_norm):
             origin = self.plugin.origins.get("gradient_clipping", "DeepSpeedPlugin")
             raise ValueError(
-                f"{origin} says gradient_clipping: {said}, but clip_grad_norm_() was given {float(max_norm)}: make them "
+                f"{origin} says gradient_clipping: {said}, but clip_grad_norm_() was given {float(max_norm)}: make "
+                "them "
                 'alike, or have the config say "auto"'
             )
         if not model.pending:

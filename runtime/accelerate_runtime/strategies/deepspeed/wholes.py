@@ -1,4 +1,5 @@
-"""The weights of a model that an engine shards, whole: for files that any number of processes, and any strategy, reads."""
+"""The weights of a model that an engine shards, whole: for files that any number of processes, and any strategy,
+reads."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def gathered_weights(model: EngineModel, keep: bool, full_precision: bool = False) -> dict[str, Any]:
-    """The state dict of the (unwrapped) model, on the CPU. All processes call this; parameters are gathered one at a time.
+    """The state dict of the (unwrapped) model, on the CPU. All processes call this; parameters are gathered one at a
+    time.
 
     Args:
         keep: whether this process gets it; others get an empty one.
@@ -71,8 +73,7 @@ def _masters(model: EngineModel) -> dict[int, torch.Tensor]:
 
 def named_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The parameters and persistent buffers under the names that a state dict has."""
-    parts = {name: part for name, part in module.named_modules(remove_duplicate=False)}
-    for prefix, part in parts.items():
+    for prefix, part in module.named_modules(remove_duplicate=False):
         before = f"{prefix}." if prefix else ""
         for name, parameter in part._parameters.items():
             if parameter is not None:
@@ -85,18 +86,19 @@ def named_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 class WholeModel(nn.Module):
     """Looks like the unsharded model to what reads files; what is loaded is spread. To be used on every process."""
 
+    _engine_model: EngineModel  # not registered: it is no part
     takes_copies = True
     """Tensors of its state dict are there to be read into, and must then be loaded."""
 
     def __init__(self, model: EngineModel) -> None:
         super().__init__()
-        self.__dict__["model"] = model
+        self.__dict__["_engine_model"] = model
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:  # type: ignore[override]
         """Empty tensors of the right names and shapes; tied ones are the same."""
         made: dict[int, torch.Tensor] = {}
         found = {}
-        for name, tensor in named_tensors(self.model.module):
+        for name, tensor in named_tensors(self._engine_model.module):
             if id(tensor) not in made:
                 shape = getattr(tensor, "ds_shape", tensor.shape)
                 kind = torch.float32 if isinstance(tensor, nn.Parameter) else tensor.dtype
@@ -110,7 +112,7 @@ class WholeModel(nn.Module):
         Raises:
             RuntimeError: names or shapes are not the model's.
         """
-        named, masters = dict(named_tensors(self.model.module)), _masters(self.model)
+        named, masters = dict(named_tensors(self._engine_model.module)), _masters(self._engine_model)
         missing, foreign = sorted(named.keys() - state_dict.keys()), sorted(state_dict.keys() - named.keys())
         if strict and (missing or foreign):
             raise RuntimeError(f"missing are {missing}, and not its own {foreign}")
@@ -121,7 +123,7 @@ class WholeModel(nn.Module):
             shape = tuple(getattr(tensor, "ds_shape", tensor.shape))
             if tuple(value.shape) != shape:
                 raise RuntimeError(f"{name} has shape {tuple(value.shape)} there, {shape} here")
-            _set(self.model, tensor, value, masters)
+            _set(self._engine_model, tensor, value, masters)
         return nn.modules.module._IncompatibleKeys(missing, foreign)
 
 
@@ -140,7 +142,7 @@ def _set(model: EngineModel, tensor: torch.Tensor, value: torch.Tensor, masters:
         set_part(tensor, value)
 
 
-def set_part(parameter: nn.Parameter, value: torch.Tensor, state: str | None = None) -> None:
+def set_part(parameter: Any, value: torch.Tensor, state: str | None = None) -> None:
     """Put this process's part of `value` into what ZeRO's optimizer works on.
 
     Args:
