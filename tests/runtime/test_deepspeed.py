@@ -62,6 +62,7 @@ def test_a_config_is_a_file_a_dict_or_text(tmp_path: Path, monkeypatch: pytest.M
     ):
         DeepSpeedPlugin()
     assert DeepSpeedPlugin({"zero_optimization": {"stage": 3}}).zero_stage == 3
+    assert DeepSpeedPlugin({}, zero_stage=2).get_value("zero_optimization.stage") == 2
     assert DeepSpeedPlugin({"gradient_clipping": 0.5}).zero_stage == 0  # as DeepSpeed reads such a config
     with pytest.raises(ValueError, match=r"config file .*none.json does not exist"):
         DeepSpeedPlugin(hf_ds_config=str(tmp_path / "none.json"))

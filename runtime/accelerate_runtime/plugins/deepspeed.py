@@ -99,27 +99,20 @@ class DeepSpeedPlugin:
 
     def _settle_field(self, name: str, key: str, default: Any) -> Any:
         """The value of a field and of its place in the config, which become the same."""
-        value, origin = getattr(self, name), f"DeepSpeedPlugin({name}={getattr(self, name)!r})"
+        value, origin = _read_value(name, getattr(self, name)), f"DeepSpeedPlugin({name}={getattr(self, name)!r})"
         if value is None:
             variable = _VARIABLES.get(name, f"{_ENV}{name.upper()}")
             text = os.environ.get(variable) or None
-            # a launcher says steps to all; who makes a plugin beside it may mean others
-            if text is not None and not (name == "gradient_accumulation_steps" and self._config_says(key)):
-                value, origin = text, f"{variable}={text}"
-        if value is not None:
-            value = _read_value(name, value)
-            if value is None:
-                return default if not self._config_says(key) else self.get_value(key)
-            if self.get_value(key) is not None or value != default or not self._has_config:
-                self.fill(key, value, origin)
-            return value
-        if self._config_says(key):
+            value, origin = _read_value(name, text), f"{variable}={text}"
+        if value is None and self._config_says(key):
             return _read_value(name, self.get_value(key))
-        if name == "zero_stage" and self._has_config and self.get_value(key) != AUTO:
-            default = 0  # as DeepSpeed reads such a config
-        if default not in (None, "none", False) or (self.get_value(key) == AUTO and name not in _VARIABLES):
-            self.hf_ds_config.set_value(key, default)
-        return default
+        if value is None:
+            as_deepspeed_reads_it = name == "zero_stage" and self._has_config and self.get_value(key) != AUTO
+            value, origin = 0 if as_deepspeed_reads_it else default, "the default"
+            if value is None or (value == default and name != "zero_stage" and self.get_value(key) != AUTO):
+                return value
+        self.fill(key, value, origin)
+        return value
 
     def _config_says(self, key: str) -> bool:
         return self.get_value(key) not in (None, AUTO)
@@ -315,8 +308,8 @@ def _keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _read_value(name: str, value: Any) -> Any:
-    """A value of a field that may be text, as environments and launch configs have it."""
-    if isinstance(value, str) and value.lower() == AUTO:
+    """A value of a field that may be text, as environments and launch configs have it; None says nothing."""
+    if value is None or (isinstance(value, str) and value.lower() == AUTO):
         return None
     if name in ("zero_stage", "gradient_accumulation_steps"):
         return int(value) if isinstance(value, str) and value.isdigit() else value

@@ -114,6 +114,7 @@ class Training:
             prepared = {one: self.accelerator.prepare(things[one]) for one in order}
         self.model, self.optimizer = prepared["m"], prepared["o"]
         self.scheduler, self.loader = prepared["s"], prepared["l"]
+        assert self.model.engine.zero_optimization_stage() == self.accelerator.deepspeed_plugin.zero_stage
         self.norms: list[float] = []
 
     def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
