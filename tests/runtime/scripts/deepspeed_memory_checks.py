@@ -27,6 +27,7 @@ class Counted:
         )
         model = Net()
         self.number = sum(parameter.numel() for parameter in model.parameters())
+        self.largest = max(parameter.numel() for parameter in model.parameters())
         self.model, self.optimizer = self.accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
         self.zero = self.model.engine.optimizer
 
@@ -78,9 +79,10 @@ def check_memory_under_deepspeed_is_what_the_page_says() -> None:
         weights, sums, states, low, low_sums = expected[f"deepspeed, zero_stage={stage}"]
         for mode, held, gradients in (("no", weights, sums), ("bf16", low, low_sums)):
             training = Counted(stage, mode)
-            for window in range(2):
+            largest = training.largest / training.number
+            for _ in range(4):
                 # of a parameter that two processes share under ZeRO-2, each has the whole gradient
-                assert training.batch() == pytest.approx(gradients, rel=0.02), (stage, mode, window)
-                assert training.batch() == pytest.approx(gradients, rel=0.02), (stage, mode, window)
-                found = (training.parameters(), training.states())
-                assert found == pytest.approx((held, states), rel=0.01), (stage, mode, window)
+                more = largest * (4 if mode == "no" else 2) if stage == 2 else 0
+                assert gradients - 0.01 < training.batch() < gradients + more + 0.01, (stage, mode)
+            found = (training.parameters(), training.states())
+            assert found == pytest.approx((held, states), rel=0.01), (stage, mode)
