@@ -26,6 +26,7 @@ _HOMES = {
     "AutocastKwargs": "plugins",
     "DDPCommunicationHookType": "plugins",
     "DataLoaderConfiguration": "plugins",
+    "DeepSpeedPlugin": "plugins.deepspeed",
     "DistributedDataParallelKwargs": "plugins",
     "DistributedType": "topology",
     "FullyShardedDataParallelPlugin": "plugins.fsdp",
@@ -80,6 +81,9 @@ if TYPE_CHECKING:
         GradScalerKwargs as GradScalerKwargs,
         InitProcessGroupKwargs as InitProcessGroupKwargs,
         ProjectConfiguration as ProjectConfiguration,
+    )
+    from .plugins.deepspeed import (
+        DeepSpeedPlugin as DeepSpeedPlugin,
     )
     from .plugins.fsdp import (
         FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin,

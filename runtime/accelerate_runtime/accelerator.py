@@ -65,11 +65,12 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             InitProcessGroupKwargs and ProfileKwargs, and one recipe of fp8 (AORecipeKwargs or TERecipeKwargs).
         dynamo_backend, dynamo_plugin: have prepared models compiled by `torch.compile`; see TorchDynamoPlugin. Pass
             one of the two; without either, the environment says.
-        parallelism_config: how the processes are spread; this version knows `dp_replicate_size`, `dp_shard_size` and
-            `tp_size`.
+        parallelism_config: how the processes are spread; see ParallelismConfig.
         torch_tp_plugin: deprecated: `ParallelismConfig(tp_size=...)` says the same.
         even_batches: see DataLoaderConfiguration.
-        strategy: how training is spread: "ddp", "fsdp", or the name of a strategy of somebody's own (see
+        deepspeed_plugin, deepspeed_plugins: see DeepSpeedPlugin; several by name, of which the first is in use until
+            `accelerator.state.select_deepspeed_plugin(name)`.
+        strategy: how training is spread: "ddp", "fsdp", "deepspeed", or the name of a strategy of somebody's own (see
             `register_strategy`). None reads ACCELERATE_STRATEGY, else it follows from the plugins, the launcher and the
             number of processes. This argument is ours; Accelerate does not have it.
 
@@ -108,14 +109,14 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
     ) -> None:
         arguments.refuse_unsupported(
             {
-                "deepspeed_plugin": deepspeed_plugin,
-                "deepspeed_plugins": deepspeed_plugins,
                 "megatron_lm_plugin": megatron_lm_plugin,
             }
         )
         arguments.refuse_unsupported_environment()
         plugins = arguments.read_plugins({"fsdp_plugin": fsdp_plugin})
-        mode = arguments.read_mixed_precision(mixed_precision)
+        engines = arguments.read_deepspeed(deepspeed_plugin, deepspeed_plugins, strategy, plugins)
+        plugins["deepspeed"] = next(iter(engines.values()), None)
+        mode = arguments.read_mixed_precision(mixed_precision, plugins["deepspeed"])
         handlers = arguments.read_handlers(kwargs_handlers)
         dynamo = arguments.read_dynamo(dynamo_backend, dynamo_plugin)
         parallelism = arguments.read_parallelism(parallelism_config, torch_tp_plugin)
@@ -146,7 +147,9 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         self._registered: list[Any] = []
         self._save_hooks, self._load_hooks = Hooks(), Hooks()
         self._handlers = handlers
-        self.gradient_state = GradientState(accumulation)
+        if self._strategy.scales_losses:
+            self._precision.scaler = None
+        self.gradient_state = GradientState(self._strategy.settle_accumulation(accumulation))
         self.state = AcceleratorState.of_accelerator(
             self._place,
             mixed_precision=mode,
@@ -154,6 +157,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             parallelism_config=parallelism,
             device_mesh=mesh,
             fsdp_plugin=getattr(self._strategy, "plugin", None) if name in ("fsdp", "tensor") else None,
+            deepspeed_plugins=engines if name == "deepspeed" else None,
             strategy=self._strategy,
         )
 
@@ -186,6 +190,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
                 if kinds[index] == kind:
                     moved = None if device_placement is None else device_placement[index]
                     results[index] = self._prepare_as(kind, thing, moved)
+        self._strategy.complete()
         return results[0] if len(results) == 1 else tuple(results)
 
     def _prepare_as(self, kind: str, thing: Any, moved: bool | None) -> Any:
@@ -238,7 +243,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         self._strategy.adopt(optimizer)
         if self._moves(device_placement):
             move_state(optimizer)
-        prepared = AcceleratedOptimizer(optimizer, self.gradient_state, self.scaler, self._strategy.current)
+        prepared = self._strategy.wrap_optimizer(optimizer, self.gradient_state, self.scaler)
         self._prepared.remember(optimizer, prepared, self._prepared.optimizers)
         return prepared
 
@@ -274,6 +279,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             slice_fn=slice_fn_for_dispatch,
         )
         self._prepared.remember(data_loader, prepared, self._prepared.loaders)
+        self._strategy.see_loader(prepared)
         return prepared
 
     def prepare_scheduler(self, scheduler: Any) -> AcceleratedScheduler:
@@ -282,7 +288,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         known: AcceleratedScheduler | None = self._prepared.find(scheduler)
         if known is not None:
             return known
-        prepared = AcceleratedScheduler(
+        prepared = self._strategy.wrap_scheduler(
             scheduler,
             self._prepared.optimizers,
             self.gradient_state,
@@ -306,6 +312,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
     def free_memory(self, *objects: Any) -> list[None]:
         """Forget everything prepared, release cached memory; returns None for each of `objects`, to assign to them."""
         self._prepared.clear()
+        self._strategy.forget()
         self.gradient_state.passes.clear()
         self.gradient_state.step = 0
         from .memory import release_memory

@@ -22,6 +22,7 @@ from .plugins import (
 from .precision import check_mode, choose_recipe
 
 if TYPE_CHECKING:
+    from .plugins.deepspeed import DeepSpeedPlugin
     from .plugins.parallelism import ParallelismConfig
     from .precision.fp8 import Recipe
     from .tracking.running import RunningTrackers
@@ -66,18 +67,64 @@ def read_plugins(given: dict[str, Any]) -> dict[str, Any]:
 
 def refuse_unsupported_environment() -> None:
     """Raise NotImplementedError where the launcher asked for an engine that this version does not have."""
-    for name in ("DEEPSPEED", "MEGATRON_LM"):
+    for name in ("MEGATRON_LM",):
         if parse_flag_from_env(f"ACCELERATE_USE_{name}"):
             raise NotImplementedError(
                 f"ACCELERATE_USE_{name} is set, but {name} is not supported in this version of accelerate_runtime."
             )
 
 
-def read_mixed_precision(given: Any) -> str:
-    """The precision asked for: the argument, else ACCELERATE_MIXED_PRECISION, else "no"."""
-    if given is None:
-        return check_mode(os.environ.get("ACCELERATE_MIXED_PRECISION") or "no")
-    return check_mode(str(getattr(given, "value", given)))
+def read_deepspeed(
+    plugin: DeepSpeedPlugin | None, several: dict[str, DeepSpeedPlugin] | None, strategy: str | None, others: Any
+) -> dict[str, DeepSpeedPlugin]:
+    """The plugins for DeepSpeed by name, the one in use first; none where nobody asks for it.
+
+    Args:
+        others: the plugins of other engines: one of them wins over what a launcher says.
+
+    Raises:
+        TypeError: one is of another class.
+        ValueError: both arguments are given.
+    """
+    if plugin is not None and several is not None:
+        raise ValueError("pass deepspeed_plugin or deepspeed_plugins, not both")
+    if isinstance(plugin, dict):
+        plugin, several = None, plugin
+    asked = strategy or os.environ.get("ACCELERATE_STRATEGY")
+    by_launcher = parse_flag_from_env("ACCELERATE_USE_DEEPSPEED") and not any(
+        one is not None for one in others.values()
+    )
+    if plugin is None and several is None and asked != "deepspeed" and not by_launcher:
+        return {}
+    from .plugins.deepspeed import DeepSpeedPlugin
+
+    if several is None:
+        several = {"default": DeepSpeedPlugin() if plugin is None else plugin}
+    if not isinstance(several, dict) or not several:
+        raise TypeError(f"deepspeed_plugins={_short(several)}: pass a dict of DeepSpeedPlugin objects by name")
+    for one in several.values():
+        if not isinstance(one, DeepSpeedPlugin):
+            raise TypeError(f"deepspeed_plugin={_short(one)}: pass a DeepSpeedPlugin")
+        one._unselect()
+    next(iter(several.values())).select(_from_accelerator_state=True)
+    return several
+
+
+def read_mixed_precision(given: Any, deepspeed: DeepSpeedPlugin | None = None) -> str:
+    """The precision asked for: the argument, else ACCELERATE_MIXED_PRECISION, else DeepSpeed's config, else "no".
+
+    Raises:
+        ValueError: DeepSpeed's config says another one.
+    """
+    said = None if given is None else str(getattr(given, "value", given))
+    if said is None:
+        said = os.environ.get("ACCELERATE_MIXED_PRECISION") or None
+        if deepspeed is not None and said in (None, "no"):  # launch configs say "no" where nobody has chosen
+            said = deepspeed.precision()
+    mode = check_mode("no" if said is None else said)
+    if deepspeed is not None and mode != "fp8":
+        deepspeed.set_mixed_precision(mode)
+    return mode
 
 
 def read_accumulation(steps: Any, plugin: GradientAccumulationPlugin | None) -> GradientAccumulationPlugin:

@@ -125,6 +125,11 @@ class AcceleratedOptimizer(torch.optim.Optimizer):
         if self._share is not None:
             self._share.restore(progress["holds"], progress["skipped"])
 
+    @property
+    def whole(self) -> Any:
+        """What a saved state is loaded into: the wrapped optimizer, or what looks like one."""
+        return self.optimizer
+
     # What belongs to the wrapped optimizer
 
     @property

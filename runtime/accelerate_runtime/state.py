@@ -15,6 +15,7 @@ from .environment import parse_flag_from_env
 from .plugins import InitProcessGroupKwargs, TorchDynamoPlugin
 
 if TYPE_CHECKING:
+    from .plugins.deepspeed import DeepSpeedPlugin
     from .plugins.fsdp import FullyShardedDataParallelPlugin
     from .plugins.parallelism import ParallelismConfig
     from .strategies import Strategy
@@ -258,7 +259,7 @@ class AcceleratorState(PartialState):
     dynamo_plugin: TorchDynamoPlugin
     parallelism_config: ParallelismConfig | None
     device_mesh: Any
-    deepspeed_plugin: None
+    deepspeed_plugins: dict[str, DeepSpeedPlugin] | None
     fsdp_plugin: FullyShardedDataParallelPlugin | None
     megatron_lm_plugin: None
     strategy: Strategy
@@ -283,15 +284,42 @@ class AcceleratorState(PartialState):
         PartialState()
         state = cls.__new__(cls)
         AcceleratorState._shared_state = state.__dict__
-        state.__dict__.update(
-            _place=place, strategy=strategy, deepspeed_plugin=None, megatron_lm_plugin=None, **attributes
-        )
+        state.__dict__.update(_place=place, strategy=strategy, megatron_lm_plugin=None, **attributes)
         return state
 
     @property
     def distributed_type(self) -> topology.DistributedType:
         """How training is spread: by which engine, or over which devices."""
         return self.strategy.distributed_type or self._place.distributed_type
+
+    @property
+    def deepspeed_plugin(self) -> DeepSpeedPlugin | None:
+        """The DeepSpeedPlugin in use, or None."""
+        several = self.deepspeed_plugins or {}
+        return next((plugin for plugin in several.values() if plugin.selected), None)
+
+    def get_deepspeed_plugin(self, name: str) -> DeepSpeedPlugin:
+        """One of several plugins.
+
+        Raises:
+            ValueError: there is none of that name.
+        """
+        several = self.deepspeed_plugins or {}
+        if name not in several:
+            raise ValueError(f"there is no DeepSpeedPlugin {name!r}: there are {', '.join(several) or 'none'}")
+        return several[name]
+
+    def select_deepspeed_plugin(self, name: str) -> None:
+        """Have what is prepared from now on trained by that one of several plugins.
+
+        Raises:
+            ValueError: there is none of that name.
+        """
+        chosen = self.get_deepspeed_plugin(name)
+        for plugin in (self.deepspeed_plugins or {}).values():
+            plugin._unselect()
+        chosen.select(_from_accelerator_state=True)
+        self.strategy.plugin = chosen  # type: ignore[attr-defined]
 
     @property
     def is_fsdp2(self) -> bool:

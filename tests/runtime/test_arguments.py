@@ -36,7 +36,7 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["deepspeed_plugin", "deepspeed_plugins", "megatron_lm_plugin",
+    ["megatron_lm_plugin",
      ],
 )  # fmt: skip
 def test_what_is_not_there_yet_is_refused_by_name(name: str) -> None:

@@ -98,7 +98,7 @@ def test_one_process_has_nothing_to_shard(monkeypatch: pytest.MonkeyPatch) -> No
 def test_two_engines_at_once_are_refused() -> None:
     with pytest.raises(ValueError, match="ddp and fsdp are asked for at once"):
         Accelerator(fsdp_plugin=Plugin(), strategy="ddp")
-    with pytest.raises(ValueError, match="strategy='zero': allowed are ddp, fsdp, "):
+    with pytest.raises(ValueError, match="strategy='zero': allowed are ddp, deepspeed, fsdp, "):
         Accelerator(strategy="zero")
 
 

@@ -11,6 +11,7 @@ from accelerate_runtime.launch.engines import ENGINES
 from accelerate_runtime.launch.files import read_config, update_config, write_config
 from accelerate_runtime.launch.options import parse
 from accelerate_runtime.launch.plan import describe, resolve
+from accelerate_runtime.plugins.deepspeed import DeepSpeedPlugin
 from accelerate_runtime.plugins.fsdp import FullyShardedDataParallelPlugin
 from accelerate_runtime.plugins.parallelism import ParallelismConfig
 
@@ -98,5 +99,51 @@ def test_options_without_their_engine_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_option_has_a_variable_of_its_own() -> None:
-    variables = [variable for engine in ENGINES.values() for variable, _ in engine.options.values()]
+    variables = [variable for engine in ENGINES.values() for variable, _ in engine.options.values() if variable]
     assert len(variables) == len(set(variables))
+
+
+DEEPSPEED = """
+distributed_type: DEEPSPEED
+num_processes: 2
+deepspeed_config:
+  zero_stage: 3
+  offload_optimizer_device: none
+  zero3_init_flag: true
+  gradient_accumulation_steps: 4
+  gradient_clipping: 1.0
+  deepspeed_multinode_launcher: standard
+"""
+
+
+def test_deepspeed_by_a_file_and_by_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "deepspeed.yaml"
+    path.write_text(DEEPSPEED, encoding="utf-8")
+    found = environment("--zero_stage 1", path)
+    assert found["ACCELERATE_USE_DEEPSPEED"] == "true"
+    assert found["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == "4"
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    plugin = DeepSpeedPlugin()
+    assert (plugin.zero_stage, plugin.gradient_clipping, plugin.zero3_init_flag) == (1, 1.0, True)
+    assert (plugin.gradient_accumulation_steps, plugin.offload_optimizer_device) == (4, "none")
+    other = environment("--gradient_accumulation_steps 2", path)  # of any training: the flag wins
+    assert other["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == "2"
+    update_config(path)
+    assert environment("--zero_stage 1", path) == found | {"ACCELERATE_MIXED_PRECISION": "no"}
+    flags = environment("--use_deepspeed --deepspeed_config_file ds.json --cpu")
+    assert flags["ACCELERATE_DEEPSPEED_CONFIG_FILE"] == "ds.json"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--use_deepspeed --deepspeed_hostfile hosts", "deepspeed_hostfile: machines are not started from here"),
+        ("--use_deepspeed --deepspeed_multinode_launcher pdsh", "deepspeed_multinode_launcher pdsh: machines are not"),
+        ("--zero_stage 3", r"zero_stage has no effect without --use_deepspeed \(distributed_type: DEEPSPEED\)"),
+        ("--use_deepspeed --use_fsdp", "--use_fsdp and --use_deepspeed cannot go together"),
+    ],
+)
+def test_what_deepspeed_cannot_be_asked_for(words: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        environment(words)

@@ -88,24 +88,24 @@ def _load(contents: Contents, folder: Path, load_kwargs: dict[str, Any], model_k
         return manifest.files[name].checksum if manifest is not None else None
 
     for index, model in enumerate(models):
-        shards = layout.model_shards(index)
+        shards, target = layout.model_shards(index), contents.strategy.to_load(contents.unwrap(model))
         if (folder / shards).is_dir():
             sharded = _checked_shards(contents, folder, manifest, shards)
-            sharded.load_model(contents.unwrap(model), folder / shards, **model_kwargs)
+            sharded.load_model(target, folder / shards, **model_kwargs)
             continue
         names = (layout.model(index, safe) for safe in (True, False))
         name = next((name for name in names if has(name)), None)
         if name is None:
             raise CheckpointError(f"{folder / layout.model(index, True)} is missing.")
-        load_weights(contents.unwrap(model), folder / name, checksum(name), **model_kwargs)
+        load_weights(target, folder / name, checksum(name), **model_kwargs)
     for index, optimizer in enumerate(contents.optimizers):
         shards = layout.optimizer_shards(index)
         if (folder / shards).is_dir():
             sharded = _checked_shards(contents, folder, manifest, shards)
-            sharded.load_optimizer(contents, optimizer.optimizer, folder / shards)
+            sharded.load_optimizer(contents, optimizer.whole, folder / shards)
             continue
         name = layout.optimizer(index)
-        load_optimizer(optimizer.optimizer, folder / name, checksum(name), **load_kwargs)
+        load_optimizer(optimizer.whole, folder / name, checksum(name), **load_kwargs)
     for index, scheduler in enumerate(contents.schedulers):
         scheduler.load_state_dict(load_plain(folder / layout.scheduler(index), **load_kwargs))
     if contents.scaler is not None:

@@ -37,10 +37,11 @@ def restore(contents: Contents, position: dict[str, Any]) -> None:
 def save_gradients(contents: Contents, folder: Path) -> None:
     """Write the gradients that no step has used yet, if any."""
     if any(contents.strategy.withheld(contents.unwrap(model)) for model in contents.models):
+        advice = contents.strategy.withheld_advice
         raise layout.CheckpointError(
             "the accumulation window is open, and its gradients are not exchanged yet, which a state of sharded models "
-            "cannot hold: call save_state() where a window ends (accelerator.sync_gradients), or exchange them with "
-            "each micro-batch: GradientAccumulationPlugin(sync_each_batch=True)."
+            "cannot hold: call save_state() where a window ends (accelerator.sync_gradients)"
+            f"{advice and ', '}{advice}."
         )
     if contents.scaler is not None:
         contents.scaler.settle()  # they are kept with the scale that the scaler's state will have

@@ -76,7 +76,7 @@ class Saver:
         shards: Shards | None = None
         try:
             models = [] if sharded else contents.models
-            weights = [contents.strategy.state_dict(contents.unwrap(model)) for model in models]
+            weights = [contents.strategy.saved_weights(contents.unwrap(model)) for model in models]
             for hook in contents.save_hooks:
                 hook(contents.models, weights, str(stage.path))
             position.save_gradients(contents, stage.path)

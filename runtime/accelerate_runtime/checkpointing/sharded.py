@@ -116,7 +116,8 @@ def load_model(model: nn.Module, path: Path, **arguments: Any) -> None:
             )
     flat = {f"model.{name}": value for name, value in state.items() if name in saved}
     read_shards(reader, flat)
-    if any(not isinstance(value, torch.Tensor) for value in flat.values()):  # the tensors were read in place
+    copies = getattr(model, "takes_copies", False)
+    if copies or any(not isinstance(value, torch.Tensor) for value in flat.values()):  # tensors were read in place
         model.load_state_dict({key.removeprefix("model."): value for key, value in flat.items()}, **arguments)
 
 

@@ -14,6 +14,7 @@ from ..topology import DistributedType, Topology
 from .settings import Settings
 
 if TYPE_CHECKING:
+    from ..plugins.deepspeed import DeepSpeedPlugin
     from ..plugins.parallelism import ParallelismConfig
 
 
@@ -36,8 +37,8 @@ class Parallelism(Settings):
         return self.state.device_mesh
 
     @property
-    def deepspeed_plugin(self) -> None:
-        """None: this version has no DeepSpeed."""
+    def deepspeed_plugin(self) -> DeepSpeedPlugin | None:
+        """The DeepSpeedPlugin in use, or None."""
         return self.state.deepspeed_plugin
 
     @property

@@ -51,6 +51,10 @@ class Training(Settings):
         if scaler is not None:
             loss = scaler.scale(loss)
         if self._strategy.run_backward is not None:
+            if num_items is not None:
+                raise NotImplementedError(
+                    "backward(num_items=...) needs the gradients before the engine has them; pass a mean loss instead"
+                )
             self._strategy.run_backward(loss, *args, **kwargs)
             return
         try:  # all in one frame: a call more can be seen in the time of a small model's step

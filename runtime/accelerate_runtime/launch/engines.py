@@ -3,7 +3,7 @@ here: each plugin reads its own variables, and knows what its values may be."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ class Engine:
         switch: the environment variable that asks for the engine.
         distributed_type: that of a config file; None where the section alone asks for it.
         options: for each option (without the prefix) its environment variable, and what it is.
+        in_files_alone: options that only files have; on the command line they are those of any training.
+        check: raises ConfigError where options ask for what is not there.
     """
 
     name: str
@@ -29,6 +31,8 @@ class Engine:
     switch: str
     distributed_type: str | None
     options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    in_files_alone: frozenset[str] = frozenset()
+    check: Callable[[Mapping[str, str]], None] | None = None
 
     def flag(self, option: str) -> str:
         """The option's name on the command line, without dashes in front."""
@@ -54,8 +58,15 @@ class Engine:
         return found
 
     def environment(self, options: Mapping[str, str]) -> dict[str, str]:
-        """What the processes get."""
-        return {self.switch: "true"} | {self.options[name][0]: value for name, value in options.items()}
+        """What the processes get.
+
+        Raises:
+            ConfigError: the options ask for what is not there.
+        """
+        if self.check is not None:
+            self.check(options)
+        named = {self.options[name][0]: value for name, value in options.items() if self.options[name][0]}
+        return {self.switch: "true"} | named
 
 
 def as_text(value: Any) -> str:
@@ -123,7 +134,59 @@ PARALLELISM = Engine(
     ),
 )
 
-ENGINES = {engine.name: engine for engine in (FSDP, PARALLELISM)}
+
+def _check_deepspeed(options: Mapping[str, str]) -> None:
+    launcher = options.get("deepspeed_multinode_launcher", "standard")
+    others = [name for name in ("deepspeed_hostfile", "deepspeed_inclusion_filter", "deepspeed_exclusion_filter")
+              if options.get(name, "none").lower() not in ("none", "")]  # fmt: skip
+    if launcher != "standard" or others:
+        said = others[0] if others else f"deepspeed_multinode_launcher {launcher}"
+        raise ConfigError(
+            f"{said}: machines are not started from here. Run `accelerate-runtime launch` on each (--num_machines, "
+            "--machine_rank, --main_process_ip, --main_process_port; deepspeed_multinode_launcher standard), or start "
+            "the script by DeepSpeed's own launcher with ACCELERATE_USE_DEEPSPEED=true in its .deepspeed_env"
+        )
+
+
+DEEPSPEED = Engine(
+    "deepspeed",
+    "deepspeed_config",
+    "",
+    "ACCELERATE_USE_DEEPSPEED",
+    "DEEPSPEED",
+    _named(
+        "ACCELERATE_DEEPSPEED_",
+        {
+            "zero_stage": "0, 1, 2 or 3: what is sharded (2)",
+            "offload_optimizer_device": "none, cpu or nvme: where optimizer states wait",
+            "offload_param_device": "none, cpu or nvme: where parameters wait (ZeRO-3)",
+            "offload_optimizer_nvme_path": "a folder on the disk, for nvme",
+            "offload_param_nvme_path": "a folder on the disk, for nvme",
+            "zero3_save_16bit_model": "true or false: for DeepSpeed's own save_16bit_model",
+        },
+    )
+    | {
+        "deepspeed_config_file": ("ACCELERATE_DEEPSPEED_CONFIG_FILE", "DeepSpeed's own config, JSON"),
+        "zero3_init_flag": (
+            "ACCELERATE_DEEPSPEED_ZERO3_INIT",
+            "true or false: transformers shards models as it makes them",
+        ),
+        "gradient_clipping": ("ACCELERATE_GRADIENT_CLIPPING", "the norm to which gradients are clipped"),
+        "gradient_accumulation_steps": ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "micro-batches per optimizer step"),
+        "deepspeed_moe_layer_cls_names": (
+            "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES",
+            "classes of layers that ZeRO-3 gathers as a whole, with commas between",
+        ),
+        "deepspeed_multinode_launcher": ("", "standard: each machine is started by itself"),
+        "deepspeed_hostfile": ("", "refused: machines are not started from here"),
+        "deepspeed_inclusion_filter": ("", "refused, as above"),
+        "deepspeed_exclusion_filter": ("", "refused, as above"),
+    },
+    frozenset(["gradient_accumulation_steps"]),
+    _check_deepspeed,
+)
+
+ENGINES = {engine.name: engine for engine in (FSDP, DEEPSPEED, PARALLELISM)}
 
 
 def asked_for(engines: Mapping[str, Mapping[str, str]], distributed_type: str | None) -> dict[str, dict[str, str]]:

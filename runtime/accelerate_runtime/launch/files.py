@@ -15,7 +15,7 @@ _WITHOUT_EFFECT = frozenset(
     ["command_file", "commands", "downcast_bf16", "main_training_function", "same_network", "tpu_env", "tpu_name",
      "tpu_use_cluster", "tpu_use_sudo", "tpu_vm", "tpu_zone"]
 )  # fmt: skip
-_OF_ENGINES = ("deepspeed_config", "megatron_lm_config")
+_OF_ENGINES = ("megatron_lm_config",)
 _SECTIONS = {engine.section: engine for engine in ENGINES.values()}
 _NOT_SUPPORTED = ("fp8_config", "mpirun_config")
 _DYNAMO = "dynamo_config"

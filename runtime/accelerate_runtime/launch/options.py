@@ -11,11 +11,6 @@ from .config import RENDEZVOUS, ConfigError, LaunchConfig
 from .engines import ENGINES
 
 _ENGINES = {
-    "deepspeed": "DeepSpeed",
-    "zero_stage": "DeepSpeed",
-    "zero3": "DeepSpeed",
-    "offload": "DeepSpeed",
-    "gradient_clipping": "DeepSpeed",
     "megatron_lm": "Megatron-LM",
     "fp8": "a recipe for fp8 on the command line",
     "tpu": "a TPU",
@@ -55,15 +50,18 @@ def parse(words: list[str]) -> Request:
         _refuse(word)
     if parsed.cpu and parsed.multi_gpu:
         raise ConfigError("--cpu and --multi_gpu cannot go together")
-    if parsed.use_fsdp and parsed.multi_gpu:
-        raise ConfigError("--use_fsdp and --multi_gpu cannot go together")
+    ways = [name for name in ("use_fsdp", "use_deepspeed", "multi_gpu") if getattr(parsed, name)]
+    if len(ways) > 1:
+        raise ConfigError(f"--{ways[0]} and --{ways[1]} cannot go together")
     if parsed.module and parsed.no_python:
         raise ConfigError("--module and --no_python cannot go together")
     names = set(vars(LaunchConfig()))
     flags = LaunchConfig(
         **{name: value for name, value in vars(parsed).items() if name in names},
         engines=_engines(parsed),
-        distributed_type="FSDP" if parsed.use_fsdp else "MULTI_GPU" if parsed.multi_gpu else None,
+        distributed_type={"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "multi_gpu": "MULTI_GPU"}[ways[0]]
+        if ways
+        else None,
         use_cpu=True if parsed.cpu else False if parsed.multi_gpu else None,
     )
     flags.check("command line")
@@ -85,7 +83,8 @@ def _engines(parsed: argparse.Namespace) -> dict[str, dict[str, str]] | None:
     """The engines of which a flag speaks, with their options."""
     found = {}
     for name, engine in ENGINES.items():
-        given = {option: getattr(parsed, engine.flag(option)) for option in engine.options}
+        flags = [option for option in engine.options if option not in engine.in_files_alone]
+        given = {option: getattr(parsed, engine.flag(option)) for option in flags}
         options = {option: value for option, value in given.items() if value is not None}
         if options or getattr(parsed, f"use_{name}"):
             found[name] = options
@@ -151,7 +150,8 @@ def _parser() -> argparse.ArgumentParser:
         group = parser.add_argument_group(f"with --use_{engine.name}")
         _switch(group, f"use_{engine.name}", f"use {engine.name}; the options below are of it")
         for option, (_, help) in engine.options.items():
-            _add(group, engine.flag(option), help, metavar="VALUE")
+            if option not in engine.in_files_alone:
+                _add(group, engine.flag(option), help, metavar="VALUE")
     _add_machines(parser.add_argument_group("several machines"))
     _add_watching(parser.add_argument_group("watching the processes"))
     return parser

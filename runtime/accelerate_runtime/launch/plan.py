@@ -136,8 +136,8 @@ def _refuse_engines(settings: Settings) -> None:
     kind = settings.config.distributed_type
     if kind in NOT_SUPPORTED:
         raise ConfigError(
-            f"{settings.origins['distributed_type']}: {kind} is not supported in this version: use FSDP, MULTI_GPU, "
-            "MULTI_CPU or NO, or pass --multi_gpu"
+            f"{settings.origins['distributed_type']}: {kind} is not supported in this version: use FSDP, DEEPSPEED, "
+            "MULTI_GPU, MULTI_CPU or NO, or pass --multi_gpu"
         )
 
 
@@ -175,7 +175,7 @@ def _environment(config: LaunchConfig, cpu: bool, local: int) -> dict[str, str]:
     if local > 1 and "OMP_NUM_THREADS" not in environment and "OMP_NUM_THREADS" not in os.environ:
         environment["OMP_NUM_THREADS"] = str(max(1, _cores() // local))
     for name, options in asked_for(config.engines or {}, config.distributed_type).items():
-        environment |= ENGINES[name].environment(options)
+        environment = ENGINES[name].environment(options) | environment  # a flag wins over an engine's section
     return environment | _dynamo_environment(config)
 
 

@@ -24,11 +24,12 @@ _OURS = {
     "ddp": ".ddp:DataParallel",
     "fsdp": ".fsdp:FullyShardedDataParallel",
     "tensor": ".tensor:TensorParallel",
+    "deepspeed": ".deepspeed.strategy:DeepSpeed",
 }
 _GROUP = "accelerate_runtime.strategies"
 _registered: dict[str, type[Strategy]] = {}
 
-_FLAGS = {"fsdp": "ACCELERATE_USE_FSDP"}
+_FLAGS = {"fsdp": "ACCELERATE_USE_FSDP", "deepspeed": "ACCELERATE_USE_DEEPSPEED"}
 """The environment variables by which a launcher asks for an engine."""
 
 
@@ -97,6 +98,6 @@ def choose(
     if not wanted:
         return "ddp" if num_processes > 1 else "single", None
     (name,) = wanted
-    if num_processes == 1 and name in _FLAGS:
+    if num_processes == 1 and name == "fsdp":
         return "single", given.get(name)
     return name, given.get(name)

@@ -23,7 +23,8 @@ def check_alike(strategy: str, setup: StrategySetup, model: nn.Module) -> None:
     plugin = setup.plugin
     asked: dict[str, Any] = {"the strategy": strategy, "mixed_precision": setup.mixed_precision}
     if plugin is not None:
-        asked |= {f"{type(plugin).__name__}.{name}": _told(value) for name, value in vars(plugin).items()}
+        settings: dict[str, Any] = plugin.compared() if hasattr(plugin, "compared") else vars(plugin)
+        asked |= {f"{type(plugin).__name__}.{name}": _told(value) for name, value in settings.items()}
     asked |= {"the model's class": type(model).__name__}
     asked |= {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     everyone: list[dict[str, Any]] = all_gather_object(asked)

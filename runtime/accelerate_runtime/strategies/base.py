@@ -12,8 +12,12 @@ import torch
 from torch import nn
 
 from .. import division
+from ..accumulation import GradientState
 from ..division import Division
-from ..plugins import KwargsHandler
+from ..optimizer import AcceleratedOptimizer
+from ..plugins import GradientAccumulationPlugin, KwargsHandler
+from ..precision import SharedScaler
+from ..scheduler import AcceleratedScheduler
 from ..topology import DistributedType, Topology
 
 if TYPE_CHECKING:
@@ -56,6 +60,12 @@ class Strategy(ABC):
 
     sharded_states: bool = False
     """Whether `save_state` writes models and optimizers in shards, each process its own."""
+
+    scales_losses: ClassVar[bool] = False
+    """Whether the engine scales losses of fp16 itself."""
+
+    withheld_advice: str = "or exchange them with each micro-batch: GradientAccumulationPlugin(sync_each_batch=True)"
+    """What else than waiting may be done where `withheld` says yes."""
 
     run_backward: Callable[..., None] | None = None
     """`run_backward(loss, *args, **kwargs)` where the engine computes gradients itself; None is `loss.backward`."""
@@ -101,6 +111,31 @@ class Strategy(ABC):
         """The parameters that are trained in place of those, which a script may have listed before it prepared."""
         return list(parameters)
 
+    def wrap_optimizer(
+        self, optimizer: torch.optim.Optimizer, gradient_state: GradientState, scaler: SharedScaler | None
+    ) -> AcceleratedOptimizer:
+        """What `prepare` returns for `optimizer`, which was adopted."""
+        return AcceleratedOptimizer(optimizer, gradient_state, scaler, self.current)
+
+    def wrap_scheduler(
+        self, scheduler: Any, optimizers: list[AcceleratedOptimizer], gradient_state: GradientState, **how: Any
+    ) -> AcceleratedScheduler:
+        """What `prepare` returns for `scheduler`; `how` are further arguments of AcceleratedScheduler."""
+        return AcceleratedScheduler(scheduler, optimizers, gradient_state, **how)
+
+    def see_loader(self, loader: Any) -> None:  # noqa: B027
+        """A loader was prepared."""
+
+    def settle_accumulation(self, plugin: GradientAccumulationPlugin) -> GradientAccumulationPlugin:
+        """How gradients are accumulated, where the engine's configuration has a say in it."""
+        return plugin
+
+    def complete(self) -> None:  # noqa: B027
+        """A call of `prepare` has ended: what waited for others can be made."""
+
+    def forget(self) -> None:  # noqa: B027
+        """Let go of what was prepared."""
+
     # Training
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
@@ -136,3 +171,11 @@ class Strategy(ABC):
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """The whole state dict of an (unwrapped) model, on the main process at least; all processes call this."""
         return model.state_dict()
+
+    def saved_weights(self, model: nn.Module) -> dict[str, Any]:
+        """As `state_dict`, for a training state: the numbers to go on from."""
+        return self.state_dict(model)
+
+    def to_load(self, model: nn.Module) -> nn.Module:
+        """What the weights of an (unwrapped) model are loaded into: by default it."""
+        return model

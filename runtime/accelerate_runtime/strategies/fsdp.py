@@ -33,7 +33,6 @@ from .. import waiting
 from ..devices import has_its_own_memory
 from ..environment import get_int_from_env
 from ..meshes import hold, make_mesh, part_of_mesh
-from ..plugins import DistributedDataParallelKwargs
 from ..plugins.fsdp import FullyShardedDataParallelPlugin
 from ..precision.fp8_gathering import gather_in_8_bits, scale_at_once
 from ..precision.scaling import parameters_of
@@ -41,6 +40,7 @@ from ..topology import DistributedType
 from . import dtensors
 from .alike import check_alike
 from .base import Strategy, StrategySetup
+from .buffers import share_buffers
 from .recomputing import recompute
 from .sharding import Sharded, bring
 from .wrapping import ignored_parameters, parameters_that_cannot_be_sharded, parts_to_wrap
@@ -124,7 +124,7 @@ class FullyShardedDataParallel(Strategy):
             fully_shard(part, mp_policy=policy if part is model else inner, **arguments)
         for parameter in parameters_that_cannot_be_sharded(model) - ignored_parameters(model, plugin.ignored_modules):
             parameter.register_post_accumulate_grad_hook(self._average)  # type: ignore[no-untyped-call]
-        self._share_buffers(model)
+        share_buffers(model, self.setup)
         for group in _groups(model):
             hold(group.mesh_info)
         scale_at_once(model)
@@ -220,26 +220,6 @@ class FullyShardedDataParallel(Strategy):
         if self._exchanging and parameter.grad is not None and parameter.grad.numel():
             dist.all_reduce(parameter.grad, group=self.division.group)
             parameter.grad.div_(self.division.place.num_processes)
-
-    def _share_buffers(self, model: nn.Module) -> None:
-        """Have buffers that training changes (BatchNorm's) be those of the main process before the first forward after
-        one that trained, as DistributedDataParallel does."""
-        handler = self.setup.handlers.get(DistributedDataParallelKwargs)
-        buffers = [buffer for buffer in model.buffers() if buffer.numel()]
-        if not buffers or (isinstance(handler, DistributedDataParallelKwargs) and not handler.broadcast_buffers):
-            return
-        changed = False
-
-        def share(*_: Any) -> None:
-            nonlocal changed
-            if changed:
-                for buffer in buffers:
-                    numbers = buffer.contiguous()
-                    dist.broadcast(numbers, 0)
-                    buffer.copy_(numbers)
-            changed = torch.is_grad_enabled() and model.training
-
-        model.register_forward_pre_hook(share, prepend=True)
 
     # What fully_shard is told
 

@@ -13,15 +13,19 @@ _HOMES = {
     "ComputeEnvironment": "plugins",
     "DDPCommunicationHookType": "plugins",
     "DataLoaderConfiguration": "plugins",
+    "DeepSpeedPlugin": "plugins.deepspeed",
     "DeepSpeedSequenceParallelConfig": "plugins.parallelism",
     "DistributedDataParallelKwargs": "plugins",
     "DistributedOperationException": "collectives",
     "DistributedType": "topology",
+    "DummyOptim": "strategies.deepspeed.dummies",
+    "DummyScheduler": "strategies.deepspeed.dummies",
     "DynamoBackend": "plugins",
     "FP8BackendType": "plugins",
     "FullyShardedDataParallelPlugin": "plugins.fsdp",
     "GradScalerKwargs": "plugins",
     "GradientAccumulationPlugin": "plugins",
+    "HfDeepSpeedConfig": "plugins.zero_config",
     "InitProcessGroupKwargs": "plugins",
     "KwargsHandler": "plugins",
     "LoggerType": "tracking.registry",
@@ -53,6 +57,7 @@ _HOMES = {
     "find_executable_batch_size": "memory",
     "gather": "collectives",
     "gather_object": "collectives",
+    "get_active_deepspeed_plugin": "plugins.deepspeed",
     "get_int_from_env": "environment",
     "get_max_memory": "memory",
     "has_ao_layers": "precision.fp8_torchao",
@@ -281,6 +286,10 @@ if TYPE_CHECKING:
         RNGType as RNGType,
         TorchDynamoPlugin as TorchDynamoPlugin,
     )
+    from ..plugins.deepspeed import (
+        DeepSpeedPlugin as DeepSpeedPlugin,
+        get_active_deepspeed_plugin as get_active_deepspeed_plugin,
+    )
     from ..plugins.fp8 import (
         AORecipeKwargs as AORecipeKwargs,
         MSAMPRecipeKwargs as MSAMPRecipeKwargs,
@@ -299,6 +308,9 @@ if TYPE_CHECKING:
     from ..plugins.profile import (
         ProfileKwargs as ProfileKwargs,
     )
+    from ..plugins.zero_config import (
+        HfDeepSpeedConfig as HfDeepSpeedConfig,
+    )
     from ..precision import (
         convert_outputs_to_fp32 as convert_outputs_to_fp32,
         convert_to_fp32 as convert_to_fp32,
@@ -313,6 +325,10 @@ if TYPE_CHECKING:
         set_seed as set_seed,
         synchronize_rng_state as synchronize_rng_state,
         synchronize_rng_states as synchronize_rng_states,
+    )
+    from ..strategies.deepspeed.dummies import (
+        DummyOptim as DummyOptim,
+        DummyScheduler as DummyScheduler,
     )
     from ..structures import (
         concatenate as concatenate,

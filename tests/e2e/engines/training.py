@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from accelerate_runtime import Accelerator, FullyShardedDataParallelPlugin, ParallelismConfig
-from accelerate_runtime.utils import TorchTensorParallelConfig, set_seed
+from accelerate_runtime.utils import DeepSpeedPlugin, TorchTensorParallelConfig, set_seed
 
 GLOBAL_BATCH, SAMPLES, CLASSES = 16, 80, 6
 
@@ -108,6 +108,12 @@ ENGINES: dict[str, dict[str, Any]] = {
         "parallelism_config": {"dp_shard_size": 2, "tp_size": 2, "tp_handler": {"sequence_parallel": True}},
     },
     "tp-ddp": {"parallelism_config": {"dp_replicate_size": 2, "tp_size": 2}},
+    **{f"zero{stage}": {"deepspeed_plugin": {"zero_stage": stage}} for stage in range(4)},
+    "zero1-offload": {"deepspeed_plugin": {"zero_stage": 1, "offload_optimizer_device": "cpu"}},
+    "zero2-offload": {"deepspeed_plugin": {"zero_stage": 2, "offload_optimizer_device": "cpu"}},
+    "zero3-offload": {
+        "deepspeed_plugin": {"zero_stage": 3, "offload_optimizer_device": "cpu", "offload_param_device": "cpu"}
+    },
 }
 """What each engine is asked for with: arguments of Accelerator, their objects as the arguments of these."""
 
@@ -115,6 +121,7 @@ _CLASSES: dict[str, Any] = {
     "fsdp_plugin": FullyShardedDataParallelPlugin,
     "parallelism_config": ParallelismConfig,
     "tp_handler": TorchTensorParallelConfig,
+    "deepspeed_plugin": DeepSpeedPlugin,
 }
 
 

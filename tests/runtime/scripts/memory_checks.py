@@ -27,19 +27,18 @@ PAGE = Path(__file__).parents[3] / "docs" / "library" / "choosing_a_strategy.md"
 PROCESSES = 2
 
 
-def table() -> dict[str, list[float]]:
+def table(name: str = "memory") -> dict[str, list[float]]:
     """The rows by name, each with its numbers of bytes for each parameter."""
-    lines = PAGE.read_text(encoding="utf-8").split("<!-- memory -->\n")[1].split("\n\n")[0].splitlines()
+    lines = PAGE.read_text(encoding="utf-8").split(f"<!-- {name} -->\n")[1].split("\n\n")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     return {row[0].replace("`", ""): [value(cell) for cell in row[1:]] for row in rows}
 
 
 def value(cell: str) -> float:
-    """Of "8", "4 + 4" or "4 / N"."""
-    number, _, divisor = cell.partition(" / ")
-    assert re.fullmatch(r"[\d +]+", number)
-    assert divisor in ("", "N")
-    return sum(map(int, number.split("+"))) / (PROCESSES if divisor else 1)
+    """Of "8", "4 + 4", "4 / N" or "2 + 4 / N"."""
+    assert re.fullmatch(r"\d+( / N)?( \+ \d+( / N)?)*", cell)
+    terms = [term.partition(" / ") for term in cell.split(" + ")]
+    return sum(int(number) / (PROCESSES if divisor else 1) for number, _, divisor in terms)
 
 
 ASKED: dict[str, dict[str, Any]] = {
