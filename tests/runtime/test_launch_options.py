@@ -92,7 +92,7 @@ def test_each_option_reaches_the_config() -> None:
         ("--zero_stage 3 x.py", "DeepSpeed is not supported in this version"),
         ("--use_megatron_lm x.py", "Megatron-LM is not supported in this version"),
         ("--fp8_backend te x.py", "fp8 on the command line is not supported in this version"),
-        ("--tpu x.py", "a TPU is not supported in this version"),
+        ("--tpu_use_cluster x.py", "starting processes on TPU pods is not supported in this version"),
     ],
 )
 def test_what_cannot_be_is_one_line(line: str, told: str) -> None:

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ..devices import XLA
 from ..vocabulary import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS
 from .config import RENDEZVOUS, ConfigError, LaunchConfig
 from .engines import ENGINES
@@ -18,12 +19,12 @@ _ENGINES = {
     "gradient_clipping": "DeepSpeed",
     "megatron_lm": "Megatron-LM",
     "fp8": "a recipe for fp8 on the command line",
-    "tpu": "a TPU",
-    "no_tpu": "a TPU",
-    "vm": "a TPU",
-    "env": "a TPU",
-    "main_training_function": "a TPU",
-    "downcast_bf16": "a TPU",
+    "tpu": "starting processes on TPU pods",
+    "no_tpu": "starting processes on TPU pods",
+    "vm": "starting processes on TPU pods",
+    "env": "starting processes on TPU pods",
+    "main_training_function": "starting processes on TPU pods",
+    "downcast_bf16": "bfloat16 in place of float32 on TPUs",
     "mpirun": "mpirun",
     "aws": "SageMaker",
 }
@@ -57,14 +58,16 @@ def parse(words: list[str]) -> Request:
         raise ConfigError("--cpu and --multi_gpu cannot go together")
     if parsed.use_fsdp and parsed.multi_gpu:
         raise ConfigError("--use_fsdp and --multi_gpu cannot go together")
+    if parsed.tpu and (parsed.cpu or parsed.multi_gpu or parsed.use_fsdp):
+        raise ConfigError("--tpu cannot go together with --cpu, --multi_gpu or --use_fsdp")
     if parsed.module and parsed.no_python:
         raise ConfigError("--module and --no_python cannot go together")
     names = set(vars(LaunchConfig()))
     flags = LaunchConfig(
         **{name: value for name, value in vars(parsed).items() if name in names},
         engines=_engines(parsed),
-        distributed_type="FSDP" if parsed.use_fsdp else "MULTI_GPU" if parsed.multi_gpu else None,
-        use_cpu=True if parsed.cpu else False if parsed.multi_gpu else None,
+        distributed_type=_distributed_type(parsed),
+        use_cpu=True if parsed.cpu else False if parsed.multi_gpu or parsed.tpu else None,
     )
     flags.check("command line")
     if parsed.cpu and flags.chosen_gpus is not None:
@@ -79,6 +82,12 @@ def parse(words: list[str]) -> Request:
         parsed.quiet,
         parsed.dry_run,
     )
+
+
+def _distributed_type(parsed: argparse.Namespace) -> str | None:
+    if parsed.tpu:
+        return XLA.spread
+    return "FSDP" if parsed.use_fsdp else "MULTI_GPU" if parsed.multi_gpu else None
 
 
 def _engines(parsed: argparse.Namespace) -> dict[str, dict[str, str]] | None:
@@ -160,6 +169,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_resources(group: Any) -> None:
     _switch(group, "cpu", "train on the CPU")
     _switch(group, "multi_gpu", "train on several GPUs, whatever the config file says")
+    _switch(group, "tpu", "train on a TPU by torch_xla, in one process that drives all its chips")
     _add(group, "num_processes", "processes over all machines; by default one per GPU", type=int, metavar="N")
     _add(group, "gpu_ids", "GPUs of this machine to use: all, or 0,1,…", metavar="IDS")
     _add(group, "mixed_precision", f"one of {', '.join(PRECISIONS)}", metavar="PRECISION")
