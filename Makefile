@@ -1,6 +1,7 @@
 # make demo    migrate a script and train it before and after
 # make test    every test, end-to-end ones included
 # make test-trackers    the trackers against each of their clients, in $(VENV)-trackers (1.3 GB more)
+# make test-xla    training by torch_xla on virtual devices, in $(VENV)-xla, with a torch of its own (7 GB)
 # make test-gpu    what only an NVIDIA GPU can show, in 8 minutes
 # make lint    ruff, mypy and the import contracts
 # make docs    the documentation, into build/docs; a warning is an error
@@ -15,7 +16,7 @@ INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.docs-installed
 PYTEST_ARGS ?=
 
-.PHONY: demo test test-trackers test-gpu lint docs bench clean
+.PHONY: demo test test-trackers test-xla test-gpu lint docs bench clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (torch is large: this takes a while)"
@@ -37,6 +38,13 @@ test-trackers:
 	@$(VENV)-trackers/bin/python -m pip install --quiet --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[torch]' --group dev --group all-trackers
 	$(VENV)-trackers/bin/python -m pytest -rs tests/runtime/test_tracker_clients.py $(PYTEST_ARGS)
+
+test-xla:
+	@$(PYTHON) -m venv $(VENV)-xla
+	@$(VENV)-xla/bin/python -m pip install --quiet --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(VENV)-xla/bin/python -m pip install --quiet --quiet --disable-pip-version-check \
+		--editable '.[xla]' pytest pytest-timeout
+	$(VENV)-xla/bin/python -m pytest -rs tests/runtime/test_xla.py $(PYTEST_ARGS)
 
 test-gpu: $(INSTALLED)
 	PYTHON=$(BIN)/python tests/gpu/run.sh
@@ -61,4 +69,4 @@ bench: $(INSTALLED)
 	done
 
 clean:
-	rm -rf $(VENV) $(VENV)-trackers build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-trackers $(VENV)-xla build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -139,7 +139,8 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             arguments.read_fp8_recipe(mode, handlers),
         )
         mesh = build_mesh(parallelism, self._place)
-        name, plugin = strategies.choose(strategy, plugins, parallelism, self.num_processes)
+        asked = strategies.asked_for_by(strategy, self._place.device)
+        name, plugin = strategies.choose(asked, plugins, parallelism, self.num_processes)
         self._strategy = strategies.find(name)(StrategySetup(self._place, handlers, mode, plugin, parallelism, mesh))
         division.divide(self._strategy.division)
         self._prepared = Prepared()
@@ -277,6 +278,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             move=self._moves(device_placement),
             rng_types=self.rng_types,
             slice_fn=slice_fn_for_dispatch,
+            deliver=self._strategy.deliver,
         )
         self._prepared.remember(data_loader, prepared, self._prepared.loaders)
         self._strategy.see_loader(prepared)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,9 @@ HPU = Kind(
 )
 NEURON = Kind("neuron", "Trainium", "MULTI_NEURON", ("torch_neuronx",), "NEURON_RT_VISIBLE_CORES", "neuron")
 XLA = Kind("xla", "TPU", "XLA", ("torch_xla",), backend="xla")
+
+_XLA_MODEL = "torch_xla.core.xla_model"
+"""Where torch_xla has what torch keeps in a module for each kind."""
 
 KINDS = {kind.name: kind for kind in (CPU, CUDA, MPS, XPU, NPU, MLU, MUSA, SDAA, HPU, NEURON, XLA)}
 EXTENSIONS = tuple(kind.packages[0] for kind in KINDS.values() if kind.packages and kind is not XLA)
@@ -184,6 +188,8 @@ def can_scale_gradients(device: torch.device) -> bool:
     to."""
     import torch
 
+    if device.type == XLA.name:  # a GradScaler would read a number, and so wait, at each step
+        return False
     key = kind_of(device).dispatch
     operator = "aten::_amp_foreach_non_finite_check_and_unscale_"
     return key is None or bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, key))
@@ -204,17 +210,26 @@ def multiplies_in_8_bits(device: torch.device | None = None) -> bool:
 
 def get_random_states(device: torch.device) -> Any:
     """The states of the generators of all devices of this kind, as `set_random_states` takes them."""
-    module: Any = _module(device)
+    module = _module(device)
+    if device.type == XLA.name:
+        return module.get_rng_state()
     return module.get_rng_state_all() if hasattr(module, "get_rng_state_all") else [module.get_rng_state()]
 
 
 def set_random_states(device: torch.device, states: Any) -> None:
     """Set the generators to what `get_random_states` gave."""
-    module: Any = _module(device)
-    if hasattr(module, "set_rng_state_all"):
+    module = _module(device)
+    if device.type == XLA.name:
+        module.set_rng_state(states)
+    elif hasattr(module, "set_rng_state_all"):
         module.set_rng_state_all(states)
     else:
         module.set_rng_state(states[0])
+
+
+def random_states_key(device: torch.device) -> str:
+    """What `get_random_states` is called in files, as in Accelerate's."""
+    return "xm_seed" if device.type == XLA.name else f"torch_{device.type}_manual_seed"
 
 
 def has_its_own_memory(device: torch.device) -> bool:
@@ -222,7 +237,16 @@ def has_its_own_memory(device: torch.device) -> bool:
     return device.type not in (CPU.name, MPS.name)
 
 
+def seed_all(seed: int) -> None:
+    """Seed the generators of torch, on the CPU and on all devices."""
+    import torch
+
+    torch.manual_seed(seed)
+    if _XLA_MODEL in sys.modules:  # torch does not know its generator
+        sys.modules[_XLA_MODEL].set_rng_state(seed)
+
+
 def _module(device: torch.device) -> Any:
     import torch
 
-    return torch.get_device_module(device.type)
+    return sys.modules[_XLA_MODEL] if device.type == XLA.name else torch.get_device_module(device.type)

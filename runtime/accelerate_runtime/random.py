@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from . import division, topology
 from .collectives import broadcast
+from .devices import seed_all
 from .division import Division
 from .waiting import together
 
@@ -35,7 +36,7 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
         pass
     else:
         numpy.random.seed(seed)
-    torch.manual_seed(seed)
+    seed_all(seed)
     if deterministic:
         torch.use_deterministic_algorithms(True)
 

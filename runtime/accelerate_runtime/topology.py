@@ -13,7 +13,7 @@ from enum import Enum
 import torch
 import torch.distributed as dist
 
-from . import devices, waiting
+from . import devices, waiting, xla
 from .environment import get_int_from_env, parse_flag_from_env
 from .plugins import InitProcessGroupKwargs
 
@@ -184,12 +184,21 @@ def default_device(cpu: bool = False) -> torch.device:
     named = os.environ.get("ACCELERATE_TORCH_DEVICE")
     if named:
         return torch.device(named)
+    if not cpu and xla.is_asked_for():
+        return xla.device()
     found = None if cpu else devices.accelerator()
     return torch.device("cpu" if found is None else found.type)
 
 
 def _pick_device(cpu: bool, local_rank: int, world: int) -> torch.device:
     device = default_device(cpu)
+    if device.type == devices.XLA.name:
+        if world > 1:
+            xla.refuse(
+                f"but {world} processes were started: start one, which drives all devices of its machine (several "
+                "processes with XLA are not supported)."
+            )
+        return device
     if device.type == "cpu" or (world == 1 and device.index is None):
         return device
     kind = devices.kind_of(device)

@@ -9,6 +9,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,7 +56,8 @@ def names_in(path: Path) -> set[str]:
 
 
 def test_no_device_is_named_outside_one_file() -> None:
-    words = {"vocabulary.py": {"neuron"}}  # a backend of torch.compile
+    # a backend of torch.compile, and a strategy
+    words = {"vocabulary.py": {"neuron"}, "strategies/__init__.py": {"xla"}}
     named = {path.relative_to(RUNTIME).as_posix(): names_in(path) for path in RUNTIME.rglob("*.py")}
     assert named.pop("devices.py") > {"cuda", "mps", "npu"}
     assert {path: names for path, names in named.items() if names} == words
@@ -119,6 +121,16 @@ def test_collectives_are_torchs_choice_and_else_the_vendors() -> None:
     assert told == {"cpu": "gloo", "cuda": "nccl", "mps": "gloo", "npu": "hccl", "mlu": "cncl"}
 
 
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Modules that are imported stay so no longer than the test."""
+    before = set(sys.modules)
+    yield
+    for name in {name for name in sys.modules if name.startswith("torch_m")} - before:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("forgotten")
 def test_a_package_made_for_other_drivers_brings_no_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert not availability.is_musa_available()
     (tmp_path / "torch_musa.py").write_text("raise OSError('libmusa.so: cannot open')")

@@ -90,7 +90,7 @@ def test_each_option_reaches_the_config() -> None:
         ("--use_fsdp --multi_gpu x.py", "--use_fsdp and --multi_gpu cannot go together"),
         ("--use_megatron_lm x.py", "Megatron-LM is not supported in this version"),
         ("--fp8_backend te x.py", "fp8 on the command line is not supported in this version"),
-        ("--tpu x.py", "a TPU is not supported in this version"),
+        ("--tpu_use_cluster x.py", "starting processes on TPU pods is not supported in this version"),
     ],
 )
 def test_what_cannot_be_is_one_line(line: str, told: str) -> None:

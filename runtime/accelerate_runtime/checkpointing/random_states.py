@@ -22,7 +22,7 @@ def collect(place: Topology) -> dict[str, Any]:
         "torch_manual_seed": torch.get_rng_state(),
     }
     if place.device.type != "cpu":
-        states[_key(place)] = devices.get_random_states(place.device)
+        states[devices.random_states_key(place.device)] = devices.get_random_states(place.device)
     return states
 
 
@@ -34,15 +34,11 @@ def restore(states: dict[str, Any], place: Topology) -> None:
 
         numpy.random.set_state(states["numpy_random_seed"])
     torch.set_rng_state(states["torch_manual_seed"])
-    if place.device.type != "cpu" and _key(place) in states:
-        devices.set_random_states(place.device, states[_key(place)])
+    if place.device.type != "cpu" and devices.random_states_key(place.device) in states:
+        devices.set_random_states(place.device, states[devices.random_states_key(place.device)])
 
 
 def restore_apart(states: dict[str, Any], place: Topology) -> None:
     """For a process that the checkpoint knows nothing of: go on from the main process's state, on a path of its own."""
     restore(states, place)
     set_seed((int(torch.empty((), dtype=torch.int64).random_()) + place.process_index) % 2**32)
-
-
-def _key(place: Topology) -> str:
-    return f"torch_{place.device.type}_manual_seed"

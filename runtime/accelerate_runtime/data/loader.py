@@ -40,6 +40,7 @@ class DataLoaderShard(DataLoader[Any]):
         base: the loader that the script made.
         source: what is iterated: `base`, or a copy of it over a shard of its sampler or dataset.
         device: where batches go; None leaves them where they are.
+        deliver: brings them there: `deliver(batch, device, non_blocking)`.
         share: tells how batch number i was dealt (None: evenly, without padding).
         dealing: what deals the samples, where it is ours.
         prepare_pass: called where a pass begins.
@@ -56,6 +57,7 @@ class DataLoaderShard(DataLoader[Any]):
         *,
         device: torch.device | None,
         non_blocking: bool = False,
+        deliver: Callable[[Any, torch.device, bool], Any] = send_to_device,
         processes: int = 1,
         process_index: int = 0,
         split_batches: bool = False,
@@ -66,7 +68,7 @@ class DataLoaderShard(DataLoader[Any]):
         # Deliberately not DataLoader.__init__: this is a view of two loaders that exist already.
         own = self.__dict__
         own["base"], own["source"], own["gradient_state"] = base, source, gradient_state
-        own["device"], own["non_blocking"] = device, non_blocking
+        own["device"], own["non_blocking"], own["_deliver"] = device, non_blocking, deliver
         own["_processes"], own["_split"] = processes, split_batches
         own["_share"], own["dealing"], own["_prepare_pass"] = share, dealing, prepare_pass
         own["position"] = Position(base, source, processes, process_index, self._round_size())
@@ -87,7 +89,7 @@ class DataLoaderShard(DataLoader[Any]):
         passes = self.gradient_state.passes
         this = Pass(self)
         passes.append(this)
-        device, share_of = self.device, self._share
+        device, share_of, deliver = self.device, self._share, self._deliver
         try:
             for number, batch in enumerate(self._batches(this, reading, last), reading.given):
                 if passes[-1] is not this:  # another loader gave a batch meanwhile
@@ -101,7 +103,7 @@ class DataLoaderShard(DataLoader[Any]):
                     this.share = share_of(number)
                 if type(batch) is Tagged:
                     batch, this.share = batch.value, batch.share
-                yield batch if device is None else send_to_device(batch, device, self.non_blocking)
+                yield batch if device is None else deliver(batch, device, self.non_blocking)
         finally:
             if this in passes:
                 passes.remove(this)

@@ -13,6 +13,7 @@ from ..accumulation import GradientState
 from ..division import Division
 from ..plugins import DataLoaderConfiguration
 from ..random import ForkedRandomness, draw_alike, shared_seed, synchronize_rng_states
+from ..structures import send_to_device
 from ..topology import Topology
 from .fetching import draw_apart
 from .loader import DataLoaderShard
@@ -34,6 +35,7 @@ def prepare_loader(
     move: bool = True,
     rng_types: Iterable[str] = ("generator",),
     slice_fn: Callable[..., Any] | None = None,
+    deliver: Callable[[Any, torch.device, bool], Any] | None = None,
 ) -> DataLoaderShard:
     """A loader over this process's part of `loader`.
 
@@ -44,6 +46,7 @@ def prepare_loader(
         move: move batches to the process's device.
         rng_types: random states to share at the start of each pass, beside those of the samplers.
         slice_fn: see `Accelerator.prepare_data_loader`.
+        deliver: brings a batch to the device, where moving its tensors is not enough.
 
     Raises:
         ValueError: `split_batches` with a batch size that the processes do not divide; a distributed sampler made for
@@ -65,6 +68,7 @@ def prepare_loader(
         gradient_state,
         device=place.device if move and place.device.type != "cpu" else None,
         non_blocking=config.non_blocking,
+        deliver=deliver or send_to_device,
         processes=place.num_processes,
         process_index=place.process_index,
         split_batches=config.split_batches,

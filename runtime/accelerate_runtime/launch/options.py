@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ..devices import XLA
 from ..vocabulary import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS
 from .config import RENDEZVOUS, ConfigError, LaunchConfig
 from .engines import ENGINES
 
+_WAYS = {"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "multi_gpu": "MULTI_GPU", "tpu": XLA.spread}
+"""Switches of which one says how training is spread, and the distributed types that they mean."""
 _ENGINES = {
     "megatron_lm": "Megatron-LM",
     "fp8": "a recipe for fp8 on the command line",
-    "tpu": "a TPU",
-    "no_tpu": "a TPU",
-    "vm": "a TPU",
-    "env": "a TPU",
-    "main_training_function": "a TPU",
-    "downcast_bf16": "a TPU",
+    "tpu": "starting processes on TPU pods",
+    "no_tpu": "starting processes on TPU pods",
+    "vm": "starting processes on TPU pods",
+    "env": "starting processes on TPU pods",
+    "main_training_function": "starting processes on TPU pods",
+    "downcast_bf16": "bfloat16 in place of float32 on TPUs",
     "mpirun": "mpirun",
     "aws": "SageMaker",
 }
@@ -48,21 +52,17 @@ def parse(words: list[str]) -> Request:
     parsed, unknown = _parser().parse_known_args(words)
     for word in unknown:
         _refuse(word)
-    if parsed.cpu and parsed.multi_gpu:
-        raise ConfigError("--cpu and --multi_gpu cannot go together")
-    ways = [name for name in ("use_fsdp", "use_deepspeed", "multi_gpu") if getattr(parsed, name)]
-    if len(ways) > 1:
-        raise ConfigError(f"--{ways[0]} and --{ways[1]} cannot go together")
+    for first, second in itertools.combinations(["cpu", *_WAYS], 2):
+        if getattr(parsed, first) and getattr(parsed, second) and (first != "cpu" or second in ("multi_gpu", "tpu")):
+            raise ConfigError(f"--{first} and --{second} cannot go together")
     if parsed.module and parsed.no_python:
         raise ConfigError("--module and --no_python cannot go together")
     names = set(vars(LaunchConfig()))
     flags = LaunchConfig(
         **{name: value for name, value in vars(parsed).items() if name in names},
         engines=_engines(parsed),
-        distributed_type={"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "multi_gpu": "MULTI_GPU"}[ways[0]]
-        if ways
-        else None,
-        use_cpu=True if parsed.cpu else False if parsed.multi_gpu else None,
+        distributed_type=next((kind for way, kind in _WAYS.items() if getattr(parsed, way)), None),
+        use_cpu=True if parsed.cpu else False if parsed.multi_gpu or parsed.tpu else None,
     )
     flags.check("command line")
     if parsed.cpu and flags.chosen_gpus is not None:
@@ -160,6 +160,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_resources(group: Any) -> None:
     _switch(group, "cpu", "train on the CPU")
     _switch(group, "multi_gpu", "train on several GPUs, whatever the config file says")
+    _switch(group, "tpu", "train on a TPU by torch_xla, in one process that drives all its chips")
     _add(group, "num_processes", "processes over all machines; by default one per GPU", type=int, metavar="N")
     _add(group, "gpu_ids", "GPUs of this machine to use: all, or 0,1,…", metavar="IDS")
     _add(group, "mixed_precision", f"one of {', '.join(PRECISIONS)}", metavar="PRECISION")

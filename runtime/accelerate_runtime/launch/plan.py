@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..devices import CPU, CUDA, VISIBLE_DEVICES
+from ..devices import CPU, CUDA, VISIBLE_DEVICES, XLA
 from ..environment import parse_flag_from_env
 from .config import NOT_SUPPORTED, ConfigError, LaunchConfig, Settings
 from .engines import ENGINES, asked_for
@@ -67,7 +67,11 @@ def resolve(settings: Settings, count_devices: Callable[[], int]) -> LaunchPlan:
     machines, rank = config.num_machines or 1, config.machine_rank or 0
     if rank >= machines:
         raise ConfigError(f"machine_rank is {rank}, but num_machines is {machines}: ranks count from 0")
+    if config.distributed_type == XLA.spread and machines > 1:
+        raise ConfigError(f"num_machines is {machines}: training by XLA is supported on one machine only")
     total, gpus = config.num_processes, config.chosen_gpus
+    if config.distributed_type == XLA.spread:
+        total = 1  # drives all devices
     if total == -1:
         raise ConfigError(f"{settings.origins['num_processes']} is -1: say how many with --num_processes")
     if total is None:
@@ -157,6 +161,10 @@ def _numbers(options: dict[str, str]) -> dict[str, Any]:
 
 def _environment(config: LaunchConfig, cpu: bool, local: int) -> dict[str, str]:
     environment: dict[str, str] = {}
+    if config.distributed_type == XLA.spread and not cpu:
+        environment["ACCELERATE_STRATEGY"] = XLA.name
+        if "PJRT_DEVICE" not in os.environ:
+            environment["PJRT_DEVICE"] = XLA.label
     if _asks_for_cpu(config):
         environment["ACCELERATE_USE_CPU"] = "true"
     for name, variable in (
@@ -195,6 +203,8 @@ def _dynamo_environment(config: LaunchConfig) -> dict[str, str]:
 
 
 def _warnings(config: LaunchConfig, cpu: bool, count_devices: Callable[[], int]) -> tuple[str, ...]:
+    if config.distributed_type == XLA.spread and (config.num_processes or 1) > 1:
+        return (f"num_processes is {config.num_processes}: with XLA one process is started, which drives all devices",)
     wanted = config.distributed_type in VISIBLE_DEVICES or config.chosen_gpus is not None
     if cpu or not wanted or count_devices():
         return ()

@@ -11,6 +11,9 @@ import os
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from ..devices import XLA
 from ..environment import parse_flag_from_env
 from .base import Strategy, StrategySetup
 
@@ -25,6 +28,7 @@ _OURS = {
     "fsdp": ".fsdp:FullyShardedDataParallel",
     "tensor": ".tensor:TensorParallel",
     "deepspeed": ".deepspeed.strategy:DeepSpeed",
+    "xla": ".xla:XLA",
 }
 _GROUP = "accelerate_runtime.strategies"
 _registered: dict[str, type[Strategy]] = {}
@@ -68,19 +72,31 @@ def find(name: str) -> type[Strategy]:
     raise ValueError(f"strategy={name!r}: allowed are {', '.join(sorted({*_OURS, *_registered, *theirs}))}")
 
 
+def asked_for_by(name: str | None, device: torch.device) -> str | None:
+    """The strategy that `name` (the constructor's `strategy`), ACCELERATE_STRATEGY or the device asks for.
+
+    Raises:
+        ValueError: two of them ask for different ones.
+    """
+    asked = name or os.environ.get("ACCELERATE_STRATEGY") or None
+    needed = "xla" if device.type == XLA.name else None
+    if needed is not None and asked in _OURS and asked != needed:
+        raise ValueError(f"strategy={asked!r}: on {device} it is {needed!r} that trains; leave it out, or use the CPU")
+    return asked or needed
+
+
 def choose(
     asked: str | None, plugins: dict[str, Any], parallelism: ParallelismConfig | None, num_processes: int
 ) -> tuple[str, Any]:
     """The name of the strategy to use, and the plugin that configures it.
 
     Args:
-        asked: the constructor's `strategy`.
+        asked: the strategy's name; see `asked_for_by`.
         plugins: the constructor's plugin of each engine, None where there is none.
 
     Raises:
         ValueError: two things ask for different engines.
     """
-    asked = asked or os.environ.get("ACCELERATE_STRATEGY") or None
     given = {name: plugin for name, plugin in plugins.items() if plugin is not None}
     wanted = set(given) or {name for name, flag in _FLAGS.items() if parse_flag_from_env(flag)}
     if asked is not None:

@@ -70,6 +70,9 @@ class Strategy(ABC):
     run_backward: Callable[..., None] | None = None
     """`run_backward(loss, *args, **kwargs)` where the engine computes gradients itself; None is `loss.backward`."""
 
+    deliver: Callable[[Any, torch.device, bool], Any] | None = None
+    """`deliver(batch, device, non_blocking)` where bringing its tensors to the device is not enough."""
+
     def __init__(self, setup: StrategySetup) -> None:
         self.setup = setup
         self.place = setup.place
