@@ -33,7 +33,7 @@ def test_pressing_enter_trains_on_what_is_here(monkeypatch: pytest.MonkeyPatch, 
     path = tmp_path / "a.yaml"
     for count, kind in ((0, "NO"), (4, "MULTI_GPU")):
         devices(monkeypatch, count)
-        answer(monkeypatch, *([] if count == 0 else ["y"]), *[""] * (8 if count else 6))
+        answer(monkeypatch, *([] if count == 0 else ["y"]), *[""] * (9 if count else 6))
         wizard.ask_and_write(path)
         got = read_config(path)
         assert (got.distributed_type, got.num_processes, got.use_cpu) == (kind, max(1, count), count == 0)
@@ -45,7 +45,7 @@ def test_every_question_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     machines = ["2", "1", "10.0.0.1", "1234", "c10d"]
     gpus = ["8", "0,1,2,3", "y"]
     precision_and_compiling = ["half", "bf16", "y", "eager", "max-autotune", "y", "n", "y"]
-    answer(monkeypatch, "gpu", *machines, *gpus, *precision_and_compiling, "y")
+    answer(monkeypatch, "gpu", *machines, *gpus, "copy", *precision_and_compiling, "y")
     wizard.ask_and_write(tmp_path / "a.yaml")
     got = read_config(tmp_path / "a.yaml")
     assert (got.num_machines, got.machine_rank, got.main_process_ip, got.main_process_port) == (2, 1, "10.0.0.1", 1234)
@@ -57,6 +57,52 @@ def test_every_question_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         True,
     )
     assert got.debug is True
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind", "engines"),
+    [
+        (
+            ["fsdp", "n", "transformer", "Block", "", "y", ""],
+            "FSDP",
+            {
+                "fsdp": {
+                    "reshard_after_forward": "false",
+                    "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+                    "transformer_layer_cls_to_wrap": "Block",
+                    "offload_params": "false",
+                    "activation_checkpointing": "true",
+                    "state_dict_type": "SHARDED_STATE_DICT",
+                }
+            },
+        ),
+        (
+            ["deepspeed", "", "3", "cpu", "nvme", "/scratch"],
+            "DEEPSPEED",
+            {
+                "deepspeed": {
+                    "zero_stage": "3",
+                    "offload_optimizer_device": "cpu",
+                    "offload_param_device": "nvme",
+                    "offload_param_nvme_path": "/scratch",
+                }
+            },
+        ),
+        (["deepspeed", "ds.json"], "DEEPSPEED", {"deepspeed": {"deepspeed_config_file": "ds.json"}}),
+        (
+            ["tensor", "2", "y"],
+            "MULTI_CPU",
+            {"parallelism_config": {"tp_size": "2", "tp_sequence_parallel": "true", "dp_shard_size": "2"}},
+        ),
+    ],
+)
+def test_engines_have_questions_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: list[str], kind: str, engines: dict[str, dict[str, str]]
+) -> None:
+    answer(monkeypatch, "cpu", "1", "4", *answers, "no", "n", "n")
+    wizard.ask_and_write(tmp_path / "a.yaml")
+    got = read_config(tmp_path / "a.yaml")
+    assert (got.distributed_type, got.engines) == (kind, engines)
 
 
 def test_a_file_is_overwritten_only_when_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

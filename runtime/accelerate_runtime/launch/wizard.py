@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.prompt import Confirm, IntPrompt, Prompt
@@ -49,6 +50,8 @@ def ask() -> LaunchConfig:
         config.distributed_type = spread_over_devices() if total > 1 else "NO"
         config.gpu_ids = Prompt.ask("Which GPUs of this machine (all, or 0,1,…)", default="all")
         config.enable_cpu_affinity = Confirm.ask("Keep each process near its GPU's memory", default=False)
+    if total > 1:
+        _ask_engine(config, total)
     _ask_precision_and_compiling(config)
     config.debug = Confirm.ask("Check each collective operation before it runs (slower, for debugging)", default=False)
     return config
@@ -61,6 +64,64 @@ def _ask_machines(config: LaunchConfig) -> None:
     config.rdzv_backend = _choose("How they find one another", RENDEZVOUS, "static")
 
 
+def _ask_engine(config: LaunchConfig, processes: int) -> None:
+    """How the model is spread: by copies, which needs no more, or by an engine."""
+    engine = _choose("Each process has (copy: the whole model)", ("copy", *_ENGINES), "copy")
+    if engine != "copy":
+        name, kind, ask = _ENGINES[engine]
+        config.distributed_type = kind or config.distributed_type
+        config.engines = {name: ask(processes)}
+
+
+def _ask_fsdp(_: int) -> dict[str, str]:
+    options = {"reshard_after_forward": _said("Free gathered parameters after forward (less memory, slower)", True)}
+    wrap = _choose("Gather it by parts", ("transformer", "size", "no"), "transformer")
+    options["auto_wrap_policy"] = {"transformer": "TRANSFORMER_BASED_WRAP", "size": "SIZE_BASED_WRAP"}.get(
+        wrap, "NO_WRAP"
+    )
+    if wrap == "transformer":
+        classes = Prompt.ask("Classes of the parts, with commas between (empty: found by itself)", default="")
+        options |= {"transformer_layer_cls_to_wrap": classes} if classes else {}
+    if wrap == "size":
+        options["min_num_params"] = str(IntPrompt.ask("Parameters of a part, at least", default=100_000_000))
+    options["offload_params"] = _said("Keep parameters in the main memory", False)
+    options["activation_checkpointing"] = _said("Compute activations again in backward (less memory, slower)", False)
+    options["state_dict_type"] = _choose(
+        "Write states", ("SHARDED_STATE_DICT", "FULL_STATE_DICT"), "SHARDED_STATE_DICT"
+    )
+    return options
+
+
+def _ask_deepspeed(_: int) -> dict[str, str]:
+    file = Prompt.ask("DeepSpeed's own config, JSON (empty: none)", default="")
+    if file:
+        return {"deepspeed_config_file": file}
+    options = {"zero_stage": _choose("ZeRO stage", ("0", "1", "2", "3"), "2")}
+    places = ("none", "cpu", "nvme")
+    offloaded = ["optimizer"] if options["zero_stage"] != "0" else []
+    for what in [*offloaded, *(["param"] if options["zero_stage"] == "3" else [])]:
+        place = options[f"offload_{what}_device"] = _choose(f"Offload the {what} to", places, "none")
+        if place == "nvme":
+            options[f"offload_{what}_nvme_path"] = Prompt.ask("A folder on the disk")
+    return options
+
+
+def _ask_tensor(processes: int) -> dict[str, str]:
+    size = IntPrompt.ask("Processes that tensors are split over", default=processes)
+    options = {"tp_size": str(size), "tp_sequence_parallel": _said("Split activations along the sequence, too", False)}
+    if size > 0 and processes > size:
+        options["dp_shard_size"] = str(processes // size)
+    return options
+
+
+_ENGINES: dict[str, tuple[str, str | None, Callable[[int], dict[str, str]]]] = {
+    "fsdp": ("fsdp", "FSDP", _ask_fsdp),
+    "deepspeed": ("deepspeed", "DEEPSPEED", _ask_deepspeed),
+    "tensor": ("parallelism_config", None, _ask_tensor),
+}
+"""What may spread a model: the section of its options, its distributed type if it has one, and the questions."""
+
+
 def _ask_precision_and_compiling(config: LaunchConfig) -> None:
     config.mixed_precision = _choose("Mixed precision", PRECISIONS, "no")
     if not Confirm.ask("Compile models with torch.compile", default=False):
@@ -70,6 +131,10 @@ def _ask_precision_and_compiling(config: LaunchConfig) -> None:
     config.dynamo_use_fullgraph = Confirm.ask("Refuse graph breaks", default=False)
     config.dynamo_use_dynamic = Confirm.ask("Compile for changing shapes", default=False)
     config.dynamo_use_regional_compilation = Confirm.ask("Compile a model's repeated blocks once", default=False)
+
+
+def _said(question: str, default: bool) -> str:
+    return str(Confirm.ask(question, default=default)).lower()
 
 
 def _choose(question: str, allowed: tuple[str, ...], default: str) -> str:
