@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import time
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from ...environment import parse_flag_from_env
 from ...requirements import is_installed
@@ -128,6 +130,31 @@ def sharded_while_made(config: dict[str, Any]) -> AbstractContextManager[Any]:
             dtype = kind
     context: AbstractContextManager[Any] = deepspeed.zero.Init(dtype=dtype)
     return context
+
+
+_sharding: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The engines of ZeRO-3 that are in use."""
+
+
+def keep_while(model: nn.Module, engine: Any) -> weakref.finalize[..., nn.Module]:
+    """Let go of `engine` with `model`, or when what is returned is called: its hooks hold it, and gigabytes with it.
+
+    With the last engine of ZeRO-3 goes what DeepSpeed puts in the place of `torch.nn.functional.linear`.
+    """
+    if engine.zero_optimization_partition_weights():
+        _sharding.add(engine)
+    finalizer = weakref.finalize(model, _let_go, engine)
+    finalizer.atexit = False
+    return finalizer
+
+
+def _let_go(engine: Any) -> None:
+    engine.destroy()
+    _sharding.discard(engine)
+    if not _sharding:
+        from deepspeed.runtime.zero.partition_parameters import InsertPostInitMethodToModuleSubClasses as Patched
+
+        torch.nn.functional.linear = getattr(Patched, "linear_bk", torch.nn.functional.linear)
 
 
 # Operations that are compiled

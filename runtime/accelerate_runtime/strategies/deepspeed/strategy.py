@@ -6,7 +6,7 @@ Source: the design of https://www.deepspeed.ai/docs/config-json/
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -57,6 +57,7 @@ class DeepSpeed(Strategy):
         self._groups: list[list[nn.Parameter]] = []
         self._scheduler: tuple[DummyScheduler, EngineScheduler] | None = None
         self._batch_sizes: list[int] = []
+        self._let_go: Callable[[], Any] = lambda: None
         self._steps: GradientAccumulationPlugin | None = None
         self._split = False
 
@@ -162,7 +163,8 @@ class DeepSpeed(Strategy):
             self._make()
 
     def forget(self) -> None:
-        """Let go of all that was prepared."""
+        """Let go of all that was prepared, and of the engine's buffers."""
+        self._let_go()
         self._model = self._optimizer = self._prepared_optimizer = self._scheduler = None
         self._models.clear()
         self._batch_sizes.clear()
@@ -202,7 +204,8 @@ class DeepSpeed(Strategy):
             engine, *_ = self.deepspeed.initialize(
                 model=model.module, config=config, dist_init_required=False, **arguments
             )
-        model.__dict__["engine"] = engine
+        model.__dict__.update(engine=engine, _make=None)  # which would keep this strategy, and so the model
+        self._let_go = making.keep_while(model, engine)
         model.__dict__["clipping"] = float(config["gradient_clipping"])
         engine.training = model.training
         guard(model)
