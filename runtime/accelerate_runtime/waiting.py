@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -154,9 +155,22 @@ def _note(state: str, name: str = "", place: str | None = None) -> None:
 
 
 def _records(ranks: list[int]) -> dict[int, dict[str, Any] | None]:
-    """What the processes told last; they get a while to say that they wait, or have ended."""
+    """What the processes told last; they get a while to say that they wait, or have ended.
+
+    Where the way to the store is cut, it never answers, and whoever asks waits for ever: it is asked beside us.
+    """
     records: dict[int, dict[str, Any] | None] = dict.fromkeys(ranks)
-    until = time.monotonic() + _GRACE
+    look = threading.Thread(target=_look, args=(records,), daemon=True)
+    look.start()
+    look.join(2 * _GRACE)
+    if look.is_alive():
+        _mine.over = True  # nor can we tell anybody anything
+    return dict(records)
+
+
+def _look(records: dict[int, dict[str, Any] | None]) -> None:
+    """Fill in what the processes told."""
+    ranks, until = list(records), time.monotonic() + _GRACE
     with suppress(RuntimeError, ValueError):
         store = _store()
         while time.monotonic() < until:
@@ -166,7 +180,6 @@ def _records(ranks: list[int]) -> dict[int, dict[str, Any] | None]:
             if all(record is not None and record["state"] != "calls" for record in records.values()):
                 break
             time.sleep(0.1)
-    return records
 
 
 def _store() -> Any:

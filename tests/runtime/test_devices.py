@@ -68,6 +68,19 @@ def test_names_are_found(tmp_path: Path) -> None:
     assert names_in(tmp_path / "x.py") == {"mps", "xpu"}
 
 
+def test_the_page_of_devices_has_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "library" / "devices.md").read_text(encoding="utf-8")
+    rows = {row.split(" | ")[1].strip("`"): row for row in page.splitlines() if row.startswith("| ") and "`" in row}
+    assert {name for name in rows if name in devices.KINDS} == set(devices.KINDS)
+    for kind in devices.KINDS.values():
+        told = (
+            f"`{kind.visible}`" if kind.visible else "",
+            f"`{kind.spread}`" if kind.shared else "",
+            *kind.packages[:1],
+        )
+        assert all(word in rows[kind.name] for word in told), kind.name
+
+
 # Which one
 
 

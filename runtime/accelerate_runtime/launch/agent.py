@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import uuid
 from typing import Any
@@ -43,7 +44,7 @@ def start_watched(plan: LaunchPlan, command: list[str], quiet: bool) -> int:
     except (RendezvousError, DistNetworkError, DistStoreError) as error:
         if plan.machines == 1:
             raise
-        reason = str(error).splitlines()[0]
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ConfigError(
             f"machine {plan.machine_rank} of {plan.machines} lost the others, or did not find them at "
             f"{plan.address}:{plan.port}: {reason}"
@@ -76,15 +77,31 @@ def _elastic_config(plan: LaunchPlan) -> Any:
             **common,
         )
     options = {"join_timeout": int(plan.rendezvous_options["timeout"])} | plan.rendezvous_options
+    own = None
     if plan.rendezvous == "static":
         options["rank"] = plan.machine_rank
+    else:  # torch would guess both from the machine's name, which may be known to nobody
+        options.setdefault("is_host", str(int(plan.machine_rank == 0)))
+        own = _own_address(plan)
     return LaunchConfig(
         run_id="accelerate-runtime",
         rdzv_backend=plan.rendezvous,
         rdzv_endpoint=f"{plan.address}:{plan.port}",
         rdzv_configs=options,
+        local_addr=own,
         **common,
     )
+
+
+def _own_address(plan: LaunchPlan) -> str | None:
+    """The address of this machine on the way to machine 0; None where there is no way, which will be told later."""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(plan.address, plan.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(where)  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
 
 
 def _logs(plan: LaunchPlan) -> Any:

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from accelerate_runtime import Accelerator, FullyShardedDataParallelPlugin
 from accelerate_runtime.meshes import hold, make_mesh
+from accelerate_runtime.strategies.fsdp import _groups
 from accelerate_runtime.utils import AORecipeKwargs, set_seed
 
 STEPS = 4
@@ -80,6 +81,7 @@ def raw(gather: bool) -> list[float]:
 
     set_seed(2)
     model = Net()
+    mesh = make_mesh("cpu", (2,), ("dp_shard",))  # lets go of its groups before the interpreter ends
     config = Float8LinearConfig(emulate=True, pad_inner_dim=True, enable_fsdp_float8_all_gather=gather)
     convert_to_float8_training(model, config=config, module_filter_fn=lambda _, name: name not in ("first", "head"))
     inner = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
@@ -87,8 +89,8 @@ def raw(gather: bool) -> list[float]:
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=inner)
     fully_shard(model, mesh=mesh, mp_policy=inner, reshard_after_forward=False)
-    for part in (*model.blocks, model):
-        hold(part._get_fsdp_state()._fsdp_param_group.mesh_info)
+    for group in _groups(model):
+        hold(group.mesh_info)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
     for x, y in batches():
