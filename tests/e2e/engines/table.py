@@ -17,7 +17,11 @@ from pathlib import Path
 from typing import Any
 
 TRAINING = Path(__file__).with_name("training.py")
-STRATEGIES = {2: ["ddp", "fsdp", "fsdp-grad-op", "fsdp-full-state", "fsdp-offload"], 4: ["fsdp", "fsdp-hybrid"]}
+ZERO = ["zero0", "zero1", "zero2", "zero3", "zero1-offload", "zero2-offload", "zero3-offload"]
+STRATEGIES = {
+    2: ["ddp", "fsdp", "fsdp-grad-op", "fsdp-full-state", "fsdp-offload", *ZERO],
+    4: ["fsdp", "fsdp-hybrid", "zero2", "zero3"],
+}
 """Which engines are tried on how many processes."""
 
 MODELS, MODES, STEPS = ("transformer", "cnn"), ("no", "bf16"), ("1", "4")
@@ -26,11 +30,11 @@ SPREAD = {
     count: [f"transformer/{engine}/{mode}/{steps}" for engine, mode, steps in product(engines, MODES, STEPS)]
     for count, engines in STRATEGIES.items()
 }
-SPREAD[2] += [f"cnn/{engine}/no/{steps}" for engine, steps in product(("ddp", "fsdp"), STEPS)]
+SPREAD[2] += [f"cnn/{engine}/no/{steps}" for engine, steps in product(("ddp", "fsdp", "zero2", "zero3"), STEPS)]
 GOES_ON = {  # cells that go on from the state of another engine, or of another number of processes
     1: [f"transformer/single/no/1+transformer/{engine}/no/1" for engine in STRATEGIES[2]],
     2: [f"transformer/{engine}/no/4+transformer/single/no/4" for engine in STRATEGIES[2]],
-    4: ["transformer/fsdp-hybrid/no/1+transformer/fsdp/no/1"],
+    4: ["transformer/fsdp-hybrid/no/1+transformer/fsdp/no/1", "transformer/zero3/no/1+transformer/zero2/no/1"],
 }
 
 
