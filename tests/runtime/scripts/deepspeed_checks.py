@@ -416,6 +416,7 @@ def check_states_go_on_everywhere() -> None:
         other.accelerator.load_state(folder / "now")
         assert other.epoch() == rest  # bit for bit
         assert all(torch.equal(weight, weights[name]) for name, weight in other.weights().items())
+        training.accelerator.backward(training.loss(TEXTS[:8], LABELS[:8]) * 100)  # forgotten
         training.accelerator.load_state(folder / "now")  # into the same objects
         assert training.epoch() == rest
         assert (folder / "now" / "model.safetensors").is_file()
