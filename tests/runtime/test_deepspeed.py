@@ -12,6 +12,7 @@ import pytest
 from torch import nn
 
 from accelerate_runtime import Accelerator
+from accelerate_runtime.arguments import read_mixed_precision
 from accelerate_runtime.utils import (
     DeepSpeedPlugin,
     DummyOptim,
@@ -113,6 +114,15 @@ def test_values_left_open_are_filled_by_hand() -> None:
     assert (plugin.get_value("optimizer.params.lr"), plugin.get_value("train_batch_size")) == (0.1, 8)
     with pytest.raises(ValueError, match=r"contradicts other settings.*\n- ds optimizer.params.eps=1.0 vs arg"):
         plugin.deepspeed_config_process(**{"optimizer.params.eps": 0.5})
+
+
+def test_a_launch_config_that_says_no_precision_leaves_it_to_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    config = {"bf16": {"enabled": True}}
+    assert read_mixed_precision(None, DeepSpeedPlugin(config)) == "bf16"
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with pytest.raises(ValueError, match="says bf16.enabled: True, but mixed_precision='fp16' says False"):
+        read_mixed_precision(None, DeepSpeedPlugin(config))
 
 
 def test_placeholders_do_nothing() -> None:

@@ -408,13 +408,15 @@ def check_states_go_on_everywhere() -> None:
     for options in ({"zero_stage": 1}, {"zero_stage": 3}, {"zero_stage": 2, "precision": "bf16"}):
         training = Training(**options)
         training.epoch()
-        training.accelerator.save_state(folder / "now")
+        training.accelerator.save_state(folder / "now", async_save=True)
         rest = training.epoch()
         weights = training.weights()
+        training.accelerator.save_state(folder / "end")  # waits for the one before
         other = Training(seed=1, **options)
         other.accelerator.load_state(folder / "now")
         assert other.epoch() == rest  # bit for bit
         assert all(torch.equal(weight, weights[name]) for name, weight in other.weights().items())
+        training.accelerator.backward(training.loss(TEXTS[:8], LABELS[:8]) * 100)  # forgotten
         training.accelerator.load_state(folder / "now")  # into the same objects
         assert training.epoch() == rest
         assert (folder / "now" / "model.safetensors").is_file()
@@ -579,3 +581,10 @@ def check_a_build_that_died_is_named() -> None:
         os.environ.pop("TORCH_EXTENSIONS_DIR")
         if before is not None:
             os.environ["TORCH_EXTENSIONS_DIR"] = before
+
+
+def check_workers_may_read_the_data() -> None:
+    training = Training(zero_stage=3)
+    loader = DataLoader(TensorDataset(TEXTS, LABELS), batch_size=8, num_workers=1)
+    training.loader = training.accelerator.prepare(loader)
+    like_alone(training)

@@ -1,4 +1,7 @@
-"""Runs the checks on two CPU processes, for test_two_processes.py in one launch; each process leaves its verdicts."""
+"""Runs the checks on two CPU processes, for test_two_processes.py in one launch; each process leaves its verdicts.
+
+python two_processes.py FOLDER FILE...
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ atexit.register(note_threads)  # before the accelerator is made: the last regist
 from both import FOLDER, me  # noqa: E402
 
 verdicts: dict[str, str] = {}
-for path in sorted(Path(__file__).parent.glob("*_checks.py")):
-    module = importlib.import_module(path.stem)
+for name in sys.argv[2:]:
+    module = importlib.import_module(name)
     for name, check in list(vars(module).items()):
         if not name.startswith("check_"):
             continue

@@ -15,6 +15,8 @@ from ...plugins.zero_config import AUTO, HfDeepSpeedConfig
 from .dummies import DummyOptim, DummyScheduler
 
 _ZERO = "zero_optimization"
+_BUCKET = 500_000_000
+"""Elements of DeepSpeed's buffer for gradients."""
 
 
 @dataclass
@@ -56,6 +58,8 @@ def filled(plugin: DeepSpeedPlugin, prepared: Prepared) -> dict[str, Any]:
     _fill_optimizer(config, origins, prepared)
     _fill_scheduler(config, origins, prepared)
     _fill_from_hidden_size(config, prepared.model)
+    if config.get_value(f"{_ZERO}.reduce_bucket_size") is None:  # memory that a smaller model would never fill
+        config.set_value(f"{_ZERO}.reduce_bucket_size", min(_BUCKET, _number_of_elements(prepared.model)))
     _default(config, "zero_allow_untested_optimizer", True)
     if config.get_value("managed_gradient_accumulation") is True:
         raise ValueError(
@@ -195,6 +199,10 @@ def _fill_from_hidden_size(config: HfDeepSpeedConfig, model: nn.Module) -> None:
     }
     for key in keys:
         config.set_value(f"{_ZERO}.{key}", values[key])
+
+
+def _number_of_elements(model: nn.Module) -> int:
+    return sum(int(getattr(parameter, "ds_numel", parameter.numel())) for parameter in model.parameters())
 
 
 def _hidden_size(model: nn.Module) -> int | None:

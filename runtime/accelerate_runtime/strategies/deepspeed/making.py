@@ -6,7 +6,6 @@ import importlib
 import logging
 import os
 import sys
-import sysconfig
 import time
 import warnings
 import weakref
@@ -190,10 +189,13 @@ def extensions_folder() -> Path:
         return Path(named)
     from torch.utils.cpp_extension import get_default_build_root
 
-    kind = "cpu" if torch.version.cuda is None else f"cu{torch.version.cuda.replace('.', '')}"
-    abi = getattr(sys, "abiflags", "")
-    free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") and "t" not in abi else ""
-    return Path(get_default_build_root()) / f"py{sys.version_info.major}{sys.version_info.minor}{abi}{free}_{kind}"
+    kind = "cpu"
+    for name, version in (("rocm", torch.version.hip), ("cu", torch.version.cuda)):
+        if version is not None:
+            kind = f"{name}{version.replace('.', '')}"
+            break
+    flags = getattr(sys, "abiflags", "")
+    return Path(get_default_build_root()) / f"py{sys.version_info.major}{sys.version_info.minor}{flags}_{kind}"
 
 
 def operations_of(config: dict[str, Any]) -> list[str]:

@@ -124,6 +124,7 @@ class WholeModel(nn.Module):
             if tuple(value.shape) != shape:
                 raise RuntimeError(f"{name} has shape {tuple(value.shape)} there, {shape} here")
             _set(self._engine_model, tensor, value, masters)
+        self._engine_model.discard()  # gradients of other weights
         return nn.modules.module._IncompatibleKeys(missing, foreign)
 
 
