@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import random
 import warnings
@@ -219,6 +220,17 @@ PLAN: dict[str, Any] = {
 }
 
 
+def check_a_copy_of_a_split_model_is_one_of_its_own() -> None:
+    with tensor({"sequence_parallel": True}) as accelerator:
+        model = accelerator.prepare(decoder())
+        average = copy.deepcopy(model)  # before anything has run
+        for one in (average, model):
+            torch.testing.assert_close(loss_of(one, TEXTS), loss_of(decoder(), TEXTS))
+        with torch.no_grad():
+            model.embed.weight.mul_(2)
+        torch.testing.assert_close(loss_of(average, TEXTS), loss_of(decoder(), TEXTS))
+
+
 def check_tensor_plans_are_given_or_the_models_own() -> None:
     with tensor({"plan": PLAN}) as accelerator:
         expect_as_alone(trained(accelerator))
@@ -261,7 +273,7 @@ def check_tensor_plans_that_would_be_wrong_are_refused() -> None:
     mixed = {"sequence_parallel": True} if me else {}
     with (
         tensor(mixed) as accelerator,
-        pytest.raises(ValueError, match="tp_handler is .* on process 0, .* on process 1"),
+        pytest.raises(ValueError, match=r"tp_handler is .* on process 0, .* on process 1"),
     ):
         accelerator.prepare(decoder())
     with tensor() as accelerator, pytest.raises(ValueError, match="sharded already"):
