@@ -199,9 +199,14 @@ class ParallelismConfig:
         """The configuration as JSON text."""
         own = {name: value for name, value in vars(self).items() if "mesh" not in name}
         plain = {name: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for name, v in own.items()}  # type: ignore[arg-type]
-        return json.dumps(plain)
+        return json.dumps(plain, default=repr)
 
     # Sizes
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """All, by their names."""
+        return {f"{kind}_size": getattr(self, f"{kind}_size") for kind in _ORDER}
 
     @property
     def total_size(self) -> int:
@@ -334,7 +339,7 @@ class ParallelismConfig:
     def check_processes(self, num_processes: int) -> None:
         """Raise ValueError unless this takes as many processes as there are."""
         if self.total_size != num_processes:
-            sizes = ", ".join(f"{kind}_size={getattr(self, f'{kind}_size')}" for kind in _ORDER)
+            sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
             raise ValueError(
                 f"ParallelismConfig({sizes}) takes {self.total_size} processes, but there are {num_processes}"
             )

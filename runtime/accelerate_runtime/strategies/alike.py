@@ -25,6 +25,9 @@ def check_alike(strategy: str, setup: StrategySetup, model: nn.Module) -> None:
     if plugin is not None:
         settings: dict[str, Any] = plugin.compared() if hasattr(plugin, "compared") else vars(plugin)
         asked |= {f"{type(plugin).__name__}.{name}": _told(value) for name, value in settings.items()}
+    if setup.parallelism is not None:
+        sizes = {name: value for name, value in vars(setup.parallelism).items() if "mesh" not in name}
+        asked |= {f"ParallelismConfig.{name}": _told(value) for name, value in sizes.items()}
     asked |= {"the model's class": type(model).__name__}
     asked |= {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     everyone: list[dict[str, Any]] = all_gather_object(asked)

@@ -8,6 +8,7 @@ Source: the design of https://docs.pytorch.org/docs/stable/distributed.tensor.pa
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
@@ -59,7 +60,7 @@ class TensorParallel(FullyShardedDataParallel):
         if self.plugin.cpu_offload and not self._with_data:
             raise ValueError("cpu_offload with tp_size alone is not supported: it needs dp_shard_size > 1")
         self._contexts = ExitStack()
-        self._checked: set[int] = set()
+        self._checked: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     @property
     def distributed_type(self) -> DistributedType | None:  # type: ignore[override]
@@ -131,8 +132,8 @@ class TensorParallel(FullyShardedDataParallel):
         """Have `optimizer` train this process's parts; before its first step, what is whole on each process of a
         group is checked to have the same gradient there."""
         super().adopt(optimizer)
-        if id(optimizer) not in self._checked and any(isinstance(p, DTensor) for p in parameters_of(optimizer)):
-            self._checked.add(id(optimizer))
+        if optimizer not in self._checked and any(isinstance(p, DTensor) for p in parameters_of(optimizer)):
+            self._checked.add(optimizer)
             optimizer.register_step_pre_hook(lambda *_: _sum_up(parameters_of(optimizer)))
 
             def check(*_: Any) -> None:

@@ -39,6 +39,7 @@ class Trial:
         }
         self.twin = copy.deepcopy(block, empty)  # as it was, without numbers
         self.handle: Any = None
+        self.done = False
 
     def arm(self, block: nn.Module) -> None:
         """Try at the next call of `block`, which is split by now."""
@@ -46,6 +47,9 @@ class Trial:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _run(self, block: nn.Module, args: Any, kwargs: Any) -> None:
+        if self.done:  # of a copy of the model, whose handle is the original's
+            return
+        self.done = True
         self.handle.remove()
         with torch.no_grad(), _evaluating(block), _evaluating(self.twin):
             weights = {name: whole(tensor) for name, tensor in _tensors(block)}

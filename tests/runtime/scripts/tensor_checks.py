@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import random
 import warnings
@@ -219,6 +220,17 @@ PLAN: dict[str, Any] = {
 }
 
 
+def check_a_copy_of_a_split_model_is_one_of_its_own() -> None:
+    with tensor({"sequence_parallel": True}) as accelerator:
+        model = accelerator.prepare(decoder())
+        average = copy.deepcopy(model)  # before anything has run
+        for one in (average, model):
+            torch.testing.assert_close(loss_of(one, TEXTS), loss_of(decoder(), TEXTS))
+        with torch.no_grad():
+            model.embed.weight.mul_(2)
+        torch.testing.assert_close(loss_of(average, TEXTS), loss_of(decoder(), TEXTS))
+
+
 def check_tensor_plans_are_given_or_the_models_own() -> None:
     with tensor({"plan": PLAN}) as accelerator:
         expect_as_alone(trained(accelerator))
@@ -256,6 +268,14 @@ def check_tensor_plans_that_would_be_wrong_are_refused() -> None:
             pass
     with pytest.raises(ValueError, match="needs dp_shard_size"), tensor(fsdp_plugin=_plugin(cpu_offload=True)):
         pass
+    with pytest.raises(ValueError, match="dp_shard_size is 2 on process 0, 1 on process 1"):
+        Accelerator(parallelism_config=ParallelismConfig(tp_size=1 + me, dp_shard_size=2 - me))
+    mixed = {"sequence_parallel": True} if me else {}
+    with (
+        tensor(mixed) as accelerator,
+        pytest.raises(ValueError, match=r"tp_handler is .* on process 0, .* on process 1"),
+    ):
+        accelerator.prepare(decoder())
     with tensor() as accelerator, pytest.raises(ValueError, match="sharded already"):
         accelerator.prepare(accelerator.prepare(decoder()).layers[0])
 
