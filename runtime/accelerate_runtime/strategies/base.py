@@ -182,3 +182,11 @@ class Strategy(ABC):
     def to_load(self, model: nn.Module) -> nn.Module:
         """What the weights of an (unwrapped) model are loaded into: by default it."""
         return model
+
+    def reading(self, model: nn.Module) -> AbstractContextManager[None]:
+        """A context in which the (unwrapped) model's state dict is that of what this process has, to be read into."""
+        return nullcontext()
+
+    def part_of_state(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        """What of an optimizer's whole state dict is for the parameters that this process has."""
+        return state
