@@ -54,12 +54,14 @@ def interleaved(rank: int, ranks: int, micro_batches: int, stages_each: int) -> 
         for index in range(rank, count, ranks)
     ]
     schedule = ScheduleInterleaved1F1B(stages, micro_batches, loss_fn=lambda *_: None)  # type: ignore[arg-type]
+    kinds = {"FORWARD": False, "FULL_BACKWARD": True}
     order = []
     for action in schedule.pipeline_order[rank]:
-        kind = str(action.computation_type) if action is not None else ""
-        if action is not None and kind in ("F", "B"):
+        if action is not None and action.computation_type.name in kinds:
             assert action.microbatch_index is not None
-            order.append(Action(kind == "B", action.stage_index, action.microbatch_index))
+            backward = kinds[action.computation_type.name]
+            order.append(Action(backward, action.stage_index, action.microbatch_index))
+    assert len(order) == 2 * stages_each * micro_batches, "torch's order has other actions than it had in 2.13"
     return order
 
 
