@@ -38,11 +38,16 @@ CELLS = {
         "transformer/tp/no/1",
         "transformer/tp-sp/no/4",
         "transformer/tp-loss/bf16/4",
+        "transformer/pp/no/4",
+        "transformer/pp/bf16/4",
+        "transformer/pp-1f1b/no/4",
         "cnn/ddp/no/4",
         "cnn/fsdp/no/4",
+        "cnn/pp/no/4",
         "transformer/ddp/no/4+transformer/single/no/4",
         "transformer/fsdp/no/4+transformer/single/no/4",
         "transformer/tp/no/1+transformer/fsdp/no/1",
+        "transformer/pp/no/4+transformer/single/no/4",
     ],
     4: [
         "transformer/fsdp-hybrid/no/4",
@@ -51,6 +56,8 @@ CELLS = {
         "transformer/fsdp/no/1+transformer/fsdp/no/1",
         "transformer/tp-fsdp/no/1+transformer/tp/no/1",
         "transformer/fsdp/no/4+transformer/tp-sp/no/4",
+        "transformer/pp-dp/no/4",
+        "transformer/pp-dp/no/4+transformer/pp/no/4",
     ],
     1: [
         "transformer/single/no/4+transformer/ddp/no/4",
@@ -58,6 +65,7 @@ CELLS = {
         "transformer/single/no/1+transformer/fsdp/no/1",
         "transformer/single/no/1+transformer/fsdp-full-state/no/1",
         "cnn/single/no/4+cnn/fsdp/no/4",
+        "transformer/single/no/4+transformer/pp-1f1b/no/4",
     ],
 }
 

@@ -18,8 +18,8 @@ from typing import Any
 
 TRAINING = Path(__file__).with_name("training.py")
 STRATEGIES = {
-    2: ["ddp", "fsdp", "fsdp-grad-op", "fsdp-full-state", "fsdp-offload", "tp", "tp-sp", "tp-loss"],
-    4: ["fsdp", "fsdp-hybrid", "tp-fsdp", "tp-ddp"],
+    2: ["ddp", "fsdp", "fsdp-grad-op", "fsdp-full-state", "fsdp-offload", "tp", "tp-sp", "tp-loss", "pp", "pp-1f1b"],
+    4: ["fsdp", "fsdp-hybrid", "tp-fsdp", "tp-ddp", "pp-dp"],
 }
 """Which engines are tried on how many processes."""
 
@@ -29,7 +29,7 @@ SPREAD = {
     count: [f"transformer/{engine}/{mode}/{steps}" for engine, mode, steps in product(engines, MODES, STEPS)]
     for count, engines in STRATEGIES.items()
 }
-SPREAD[2] += [f"cnn/{engine}/no/{steps}" for engine, steps in product(("ddp", "fsdp"), STEPS)]
+SPREAD[2] += [f"cnn/{engine}/no/{steps}" for engine, steps in product(("ddp", "fsdp", "pp"), STEPS)]
 GOES_ON = {  # cells that go on from the state of another engine, or of another number of processes
     1: [f"transformer/single/no/1+transformer/{engine}/no/1" for engine in STRATEGIES[2]],
     2: [f"transformer/{engine}/no/4+transformer/single/no/4" for engine in STRATEGIES[2]],
@@ -38,6 +38,7 @@ GOES_ON = {  # cells that go on from the state of another engine, or of another 
         "transformer/fsdp/no/1+transformer/tp/no/1",
         "transformer/tp-fsdp/no/1+transformer/tp-sp/no/1",
         "transformer/tp-ddp/no/1+transformer/ddp/no/1",
+        "transformer/pp-dp/no/1+transformer/pp/no/1",
     ],
 }
 
