@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..environment import parse_flag_from_env
+
 if TYPE_CHECKING:
     import torch
 
@@ -33,6 +35,9 @@ class TorchPipelineParallelConfig:
         at_end: names of modules and parameters that the last stage uses, though the model has them before its blocks.
         loss_fn: `loss_fn(output, target)`, where the model does not make the loss: training calls
             `model(inputs, target=...)` and gets the loss.
+        loss_reduction: what a loss is that the model (or `loss_fn`) makes: "mean" over the samples (the default: those of
+            the micro-batches are averaged, by their numbers of samples), or "sum".
+        activation_checkpointing: compute the blocks' activations again in backward instead of keeping them.
         stages_per_process: with "interleaved", how many stages each process holds; 2 by default.
 
     Raises:
@@ -44,12 +49,19 @@ class TorchPipelineParallelConfig:
     split_points: list[str] | None = None
     at_end: list[str] | None = None
     loss_fn: Callable[[Any, Any], torch.Tensor] | None = None
+    loss_reduction: str = None  # type: ignore[assignment]
+    activation_checkpointing: bool = None  # type: ignore[assignment]
     stages_per_process: int = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         self.schedule = str(self._read("schedule", "gpipe")).lower()
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule={self.schedule!r}: allowed are {', '.join(SCHEDULES)}")
+        self.loss_reduction = self._read("loss_reduction", "mean")
+        if self.loss_reduction not in ("mean", "sum"):
+            raise ValueError(f"loss_reduction={self.loss_reduction!r}: allowed are 'mean' and 'sum'")
+        if self.activation_checkpointing is None:
+            self.activation_checkpointing = parse_flag_from_env(f"{_PREFIX}ACTIVATION_CHECKPOINTING")
         self.num_microbatches = self._number("num_microbatches", 0)
         self.stages_per_process = self._number("stages_per_process", 2 if self.schedule == "interleaved" else 1)
         if (self.schedule == "interleaved") != (self.stages_per_process > 1):

@@ -19,10 +19,12 @@ class MicroBatches:
     Attributes:
         inputs: positional and keyword arguments of each micro-batch.
         sizes: how many samples each has.
+        sums: losses are sums over samples, not means.
     """
 
     inputs: list[tuple[Any, Any]]
     sizes: list[int]
+    sums: bool = False
 
     @property
     def number(self) -> int:
@@ -30,18 +32,19 @@ class MicroBatches:
         return len(self.sizes)
 
     @property
-    def shares(self) -> list[float]:
-        """The part of the samples that each has."""
-        return [size / sum(self.sizes) for size in self.sizes]
+    def weights(self) -> list[float]:
+        """What the loss of each counts for in that of the batch."""
+        return [1.0 if self.sums else size / sum(self.sizes) for size in self.sizes]
 
 
-def cut(args: Any, kwargs: Any, number_of: Callable[[int], int]) -> MicroBatches:
+def cut(args: Any, kwargs: Any, number_of: Callable[[int], int], sums: bool) -> MicroBatches:
     """Cut the tensors of a forward's arguments along their first dimension; all else goes to each.
 
     The first tensor says how many samples the batch has.
 
     Args:
         number_of: into how many micro-batches that many samples are cut.
+        sums: losses are sums over samples.
 
     Raises:
         ValueError: there is no tensor that could be cut.
@@ -60,12 +63,12 @@ def cut(args: Any, kwargs: Any, number_of: Callable[[int], int]) -> MicroBatches
         leaf.split(sizes) if isinstance(leaf, torch.Tensor) and leaf.ndim and len(leaf) == size else [leaf] * number
         for leaf in leaves
     ]
-    return MicroBatches([pytree.tree_unflatten([part[i] for part in parts], spec) for i in range(number)], sizes)
+    return MicroBatches([pytree.tree_unflatten([part[i] for part in parts], spec) for i in range(number)], sizes, sums)
 
 
 def join(outputs: list[Any], micro_batches: MicroBatches) -> Any:
     """The output of the whole batch: tensors joined along the first dimension, losses (floats without dimensions)
-    averaged by the number of samples, all else as the first micro-batch has it.
+    averaged by the number of samples, or summed, all else as the first micro-batch has it.
 
     Raises:
         RuntimeError: a tensor is neither.
@@ -83,20 +86,20 @@ def _join(values: list[Any], micro_batches: MicroBatches) -> Any:
         return values[0]
     values = [value.detach() for value in values]
     if values[0].ndim == 0 and values[0].is_floating_point():
-        return torch.stack([value * share for value, share in zip(values, micro_batches.shares, strict=True)]).sum()
+        return torch.stack([value * weight for value, weight in zip(values, micro_batches.weights, strict=True)]).sum()
     if all(value.ndim and len(value) == size for value, size in zip(values, micro_batches.sizes, strict=True)):
         return torch.cat(values)
     raise RuntimeError(
         f"pipeline: the model's output has a tensor of shape {tuple(values[0].shape)} for a micro-batch of "
         f"{micro_batches.sizes[0]} samples: those of micro-batches can be put together only where they have the samples "
-        "along their first dimension, or are a loss (averaged over the samples)."
+        "along their first dimension, or are a loss."
     )
 
 
 def spread(gradient: torch.Tensor, micro_batches: MicroBatches) -> list[torch.Tensor]:
     """The gradients of the micro-batches' outputs, from that of what `join` made of them."""
     if gradient.ndim == 0:
-        return [gradient * share for share in micro_batches.shares]
+        return [gradient * weight for weight in micro_batches.weights]
     return list(gradient.split(micro_batches.sizes))
 
 

@@ -105,14 +105,14 @@ def _found(model: nn.Module, stages: int, order: list[str], at_end: Sequence[str
     sizes = _sizes(model, at_end)
     best: tuple[int, list[str], list[str]] | None = None
     for name, module in model.named_modules():
-        if isinstance(module, (nn.ModuleList, nn.Sequential)):
+        if isinstance(module, (nn.ModuleList, nn.Sequential, nn.ModuleDict)):
             blocks = [f"{name}.{child}" if name else child for child, _ in module.named_children()]
             found = _balance(order, sizes, blocks, stages)
             if found is not None and (best is None or found[0] < best[0]):
                 best = (*found, blocks)
     if best is None:
         raise ValueError(
-            f"the model ({type(model).__name__}) has no nn.ModuleList or nn.Sequential that can be cut into {stages} "
+            f"the model ({type(model).__name__}) has no nn.ModuleList, nn.ModuleDict or nn.Sequential that can be cut into {stages} "
             "stages with parameters in each: start fewer stages (pp_size), or name the module that begins each stage, "
             "TorchPipelineParallelConfig(split_points=[...]). It has " + _some(name for name in order if name)
         )

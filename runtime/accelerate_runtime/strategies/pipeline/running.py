@@ -29,12 +29,14 @@ class Schedule:
         kind: "gpipe", "1f1b" or "interleaved".
         micro_batches: into how many a batch is cut.
         stages: how many there are; process r of the pipeline has the stages r, r + processes, …
+        sums: the loss is a sum over samples, not a mean.
         loss_fn: makes the loss of the model's output and a target, where the model does not make it.
     """
 
     kind: str
     micro_batches: int
     stages: int
+    sums: bool = False
     loss_fn: Callable[[Any, Any], torch.Tensor] | None = None
 
 
@@ -50,14 +52,17 @@ class PipelinedForward:
         self._rank, self._ranks = share.rank, share.ranks
         self._mine = list(range(self._rank, schedule.stages, self._ranks))
         self._entries: dict[Any, list[Entry]] = {}
+        self.forwards = 0
+        """How many there were: each draws other random numbers."""
         self.__wrapped__ = model.forward  # what inspect.signature() shows
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         schedule = self._schedule
         target = kwargs.pop("target", None) if schedule.loss_fn is not None else None
-        micro_batches = batches.cut((args, target), kwargs, self._number)
+        micro_batches = batches.cut((args, target), kwargs, self._number, schedule.sums)
         entries = [self.entries_for(one, others) for (one, _), others in micro_batches.inputs]
-        run = _Run(micro_batches, self._stages, self._messages, schedule.stages - 1, entries, schedule.loss_fn)
+        self.forwards += 1
+        run = _Run(micro_batches, self._stages, self._messages, schedule, entries, (torch.initial_seed(), self.forwards))
         self._before()
         if torch.is_grad_enabled() and self.model.training and schedule.kind != "gpipe":
             return self._with_loss(run)
@@ -65,7 +70,6 @@ class PipelinedForward:
             run.do(action)
         self._messages.settle()
         output = self._told(run)
-        leaves, spec = pytree.tree_flatten(output)
         learned = _floats(output)
         if not torch.is_grad_enabled() or not learned:
             return output
@@ -73,8 +77,8 @@ class PipelinedForward:
         def backward(gradients: list[Any]) -> None:
             self._run_backwards(run, gradients)
 
-        attached = dict(zip(map(id, learned), _Boundary.apply(_anchor(), backward, *learned), strict=True))  # type: ignore[no-untyped-call]
-        return pytree.tree_unflatten([attached.get(id(leaf), leaf) for leaf in leaves], spec)
+        _Boundary.apply(_anchor(), backward, *learned)  # type: ignore[no-untyped-call]
+        return output
 
     def _number(self, samples: int) -> int:
         """Into how many micro-batches that many samples are cut."""
@@ -175,14 +179,14 @@ class _Run:
         micro_batches: MicroBatches,
         stages: Stages,
         messages: Messages,
-        last: int,
+        schedule: Schedule,
         entries: list[list[Entry]],
-        loss_fn: Callable[[Any, Any], torch.Tensor] | None,
+        seed: tuple[int, int],
     ) -> None:
         self.micro_batches, self.makes_loss = micro_batches, False
         self.outputs: list[Any] = [None] * micro_batches.number
-        self._stages, self._messages, self._last, self._entries = stages, messages, last, entries
-        self._loss_fn = loss_fn
+        self._stages, self._messages, self._entries, self._seed = stages, messages, entries, seed
+        self._last, self._loss_fn = schedule.stages - 1, schedule.loss_fn
         self._kept: dict[tuple[int, int], tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         self._losses: dict[int, torch.Tensor] = {}
 
@@ -206,14 +210,15 @@ class _Run:
             for tensor in sent:
                 tensor.requires_grad_(torch.is_grad_enabled() and tensor.is_floating_point())
         following = None if stage == self._last else self._entries[index][stage + 1]
-        tensors, output = self._stages.run(stage, args, kwargs, sent, following)
+        seed = hash((*self._seed, stage, index)) % 2**63
+        tensors, output = self._stages.run(stage, args, kwargs, sent, following, seed)
         if following is not None:
             self._messages.send(tensors, stage + 1, index, FORWARD)
         else:
             if self._loss_fn is not None and target is not None:
                 output = self._loss_fn(output, target)
             if self.makes_loss:
-                self._losses[index] = _loss_of(output) * self.micro_batches.shares[index]
+                self._losses[index] = _loss_of(output) * self.micro_batches.weights[index]
                 output = pytree.tree_map(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, output)
             self.outputs[index] = output
         if torch.is_grad_enabled():
@@ -251,7 +256,8 @@ class _Boundary(torch.autograd.Function):
     def forward(ctx: Any, _: torch.Tensor, backward: Callable[[list[Any]], None], *leaves: torch.Tensor) -> Any:
         ctx.run_backward, ctx.number = backward, len(leaves)
         ctx.set_materialize_grads(False)
-        return tuple(leaf.view_as(leaf) for leaf in leaves)
+        ctx.mark_dirty(*leaves)  # what comes out are they, not views, which a script could not change in place
+        return leaves
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,12 @@ class Stages:
         layout: Layout,
         elsewhere: Elsewhere,
         covers: dict[int, list[tuple[nn.Module, str, torch.Tensor]]],
+        device: torch.device,
     ) -> None:
+        self._device = device
+        self._buffers = [
+            (module, name, buffer) for module in model.modules() for name, buffer in module.named_buffers(recurse=False)
+        ]
         self._forward, self._layout, self._elsewhere, self._covers = forward, layout, elsewhere, covers
         self._stage: int | None = None
         self._sent: list[torch.Tensor] | None = None
@@ -101,7 +106,8 @@ class Stages:
         """What a stage must be sent for inputs like these. Nothing is computed but shapes."""
         self._sent = None
         try:
-            with torch.no_grad():
+            shared = [(module, name, buffer.clone()) for module, name, buffer in self._buffers]
+            with torch.no_grad(), self._drawing_apart(), covered(shared):
                 self._run(stage, args, kwargs)
         except _Entered as entered:
             return entered.entry
@@ -110,7 +116,7 @@ class Stages:
         raise self._never_called(stage)
 
     def run(
-        self, stage: int, args: Any, kwargs: Any, sent: list[torch.Tensor], following: Entry | None
+        self, stage: int, args: Any, kwargs: Any, sent: list[torch.Tensor], following: Entry | None, seed: int
     ) -> tuple[list[torch.Tensor], Any]:
         """Run a stage.
 
@@ -118,6 +124,8 @@ class Stages:
             args, kwargs: the model's inputs, of one micro-batch.
             sent: what the stage before sent.
             following: what the next one needs; None for the last stage.
+            seed: of the random numbers that it draws. The process's own go on as if it drew none, so that they stay the
+                same on all processes.
 
         Returns:
             What to send to the next stage, and the model's output (of the last stage).
@@ -127,7 +135,9 @@ class Stages:
         """
         self._sent = sent
         try:
-            output = self._run(stage, args, kwargs)
+            with self._drawing_apart():
+                torch.manual_seed(seed)
+                output = self._run(stage, args, kwargs)
         except _Left as left:
             return self._leave(stage, left.leaves, following), None
         finally:
@@ -156,6 +166,11 @@ class Stages:
             ) from error
         finally:
             self._stage = None
+
+    def _drawing_apart(self) -> AbstractContextManager[None]:
+        kind = self._device.type
+        devices = [] if kind == "cpu" else [self._device]
+        return torch.random.fork_rng(devices, device_type="cuda" if kind == "cpu" else kind)
 
     def real(self, value: Any) -> Any:
         """What was sent in place of `value`."""

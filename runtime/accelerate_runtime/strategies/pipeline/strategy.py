@@ -16,6 +16,7 @@ from ...plugins.parallelism import TorchPipelineParallelConfig
 from ...versions import is_torch_version
 from ..alike import check_alike
 from ..base import Strategy, StrategySetup
+from ..recomputing import recompute
 from ..sharding import Replaced
 from . import gradients as gradients_
 from . import splitting, states
@@ -104,10 +105,15 @@ class PipelineParallel(Strategy):
         mine = list(range(self._rank, stages, self._ranks))
         elsewhere, covers = splitting.split(model, layout, mine, share, self.place.device)
         self._join_tied(share, tied)
+        if handler.activation_checkpointing:
+            modules = dict(model.named_modules())
+            recompute((modules[name] for name in layout.blocks if layout.stage_of[name] in mine), offload=False)
         forward = model.forward
-        running = Stages(model, forward, layout, elsewhere, covers)
+        running = Stages(model, forward, layout, elsewhere, covers, self.place.device)
         gradients = Gradients(share, self.setup.mixed_precision == "fp16")
-        schedule = Schedule(handler.schedule, handler.num_microbatches or 2 * self._ranks, stages, handler.loss_fn)
+        number = handler.num_microbatches or 2 * self._ranks
+        sums = handler.loss_reduction == "sum"
+        schedule = Schedule(handler.schedule, number, stages, sums, handler.loss_fn)
         model.forward = PipelinedForward(model, running, schedule, share, gradients, self._sharing_buffers(model))
         states.guard(model, share)
         self._shares[model], self._gradients[model] = share, gradients
@@ -223,6 +229,15 @@ class PipelineParallel(Strategy):
 
     # Files
 
+    def progress(self) -> Any:
+        """How many forwards each model had: they decide what is drawn at random."""
+        return [_forward_of(model).forwards for model in self._shares]
+
+    def restore_progress(self, progress: Any) -> None:
+        """Go back to where `progress` was taken."""
+        for model, number in zip(self._shares, progress, strict=False):
+            _forward_of(model).forwards = number
+
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """The whole state dict, on the CPU of the main process; elsewhere an empty one."""
         share = self._shares.get(model)
@@ -244,6 +259,12 @@ class PipelineParallel(Strategy):
             share.pipeline = share.copies = None
             share.tied.clear()
         self._pipeline = self._copies = None
+
+
+def _forward_of(model: nn.Module) -> PipelinedForward:
+    forward = model.forward
+    assert isinstance(forward, PipelinedForward)
+    return forward
 
 
 _alive: weakref.WeakSet[PipelineParallel] = weakref.WeakSet()
