@@ -100,34 +100,43 @@ class WholeState:
                 if isinstance(parameter, Replaced):
                     optimizer.state.pop(parameter, None)
             group["params"] = [parameter for parameter in group["params"] if not isinstance(parameter, Replaced)]
-        groups = self._of_all(named, own, had_all)
+        place = {name: index for index, name in enumerate(names.values())}
+        told = [[place[name] for name in listed if name in place] for listed in own]
+        ordered = had_all or all(sorted(places) == places for places in told)
+        groups = self._of_all(named, own, had_all, ordered)
         numbers = iter(range(sum(map(len, groups))))
         self._numbers = [{name: next(numbers) for name in group} for group in groups]
         self._own = [[group[name] for name in listed] for group, listed in zip(self._numbers, own, strict=True)]
         optimizer.register_state_dict_post_hook(self._gather)
         optimizer.register_load_state_dict_pre_hook(self._pick)
 
-    def _of_all(self, named: list[list[str]], own: list[list[str]], had_all: bool) -> list[list[str]]:
+    def _of_all(self, named: list[list[str]], own: list[list[str]], had_all: bool, ordered: bool) -> list[list[str]]:
         """The names in each group of an optimizer of the whole model, in their order."""
         share = self._share
         everyone: list[Any] = [None] * share.ranks
-        dist.all_gather_object(everyone, (named if had_all else None, own), share.pipeline)
-        if len({len(owned) for _, owned in everyone}) > 1:
+        dist.all_gather_object(everyone, (named if had_all else None, own, ordered), share.pipeline)
+        if len({len(owned) for _, owned, _ in everyone}) > 1:
             raise ValueError(
                 "prepare() was given an optimizer that has another number of parameter groups on each stage of the "
                 "pipeline: make it before prepare(), of the parameters of the whole model."
             )
-        listed = next((names for names, _ in everyone if names is not None), None)
+        if not all(ordered for *_, ordered in everyone):
+            raise ValueError(
+                "prepare() was given an optimizer that was made of a model cut into stages already, with parameters in "
+                "another order than the model's: their order in the whole model is not known. Make the optimizer before "
+                "prepare(), or in the order of model.parameters()."
+            )
+        listed = next((names for names, *_ in everyone if names is not None), None)
         place = {name: index for index, name in enumerate(share.order)}
         groups = []
         for index in range(len(own)):
-            present = {name for _, owned in everyone for name in owned[index]}
+            present = {name for _, owned, _ in everyone for name in owned[index]}
             if listed is None:
                 groups.append(sorted(present, key=lambda name: (place.get(name, len(place)), name)))
                 continue
             # a parameter of another stage is known by its place only, which is the same on all processes
             known = {}
-            for names, _ in everyone:
+            for names, *_ in everyone:
                 for number, name in enumerate((names or listed)[index]):
                     if not name.startswith("#"):
                         known[number] = name
