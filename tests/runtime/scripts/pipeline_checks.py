@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -226,14 +225,23 @@ def check_gradients_of_an_open_window_are_saved() -> None:
         assert torch.equal(mine, its)
 
 
-class Noisy(nn.Module):
-    """BatchNorm and dropout; the blocks share a value that is computed before them, and one that needs no parameters."""
+class Wide(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.norm = Block(), nn.BatchNorm1d(8)
 
-    def __init__(self, dropout: float) -> None:
+    def forward(self, x: torch.Tensor, mask: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.a(x * mask + shift))
+
+
+class Counting(nn.Module):
+    """BatchNorm, a buffer of its own, and blocks that share a value that is computed of parameters before them."""
+
+    def __init__(self) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.ones(8))
         self.first = nn.BatchNorm1d(8)
-        self.blocks = nn.ModuleList(nn.ModuleDict({"a": Block(dropout), "norm": nn.BatchNorm1d(8)}) for _ in range(2))
+        self.blocks = nn.ModuleList(Wide() for _ in range(2))
         self.register_buffer("seen", torch.zeros(()))
 
     def forward(self, x: torch.Tensor) -> dict[str, Any]:
@@ -241,33 +249,16 @@ class Noisy(nn.Module):
         shift, mask = (self.bias * 2).tanh(), (x > 0).float()
         x = self.first(x)
         for block in self.blocks:
-            x = self.one(block, x, shift, mask)
-        return {"x": x, "parts": [x.argmax(-1), None], "name": "noisy"}
-
-    def one(self, block: Any, x: torch.Tensor, shift: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return block["norm"](block["a"](x * mask + shift)) + shift
+            x = block(x, mask, shift=shift) + shift
+        return {"x": x, "parts": [x.argmax(-1), None], "name": "counting"}
 
 
 def check_buffers_and_values_that_cross_the_cut() -> None:
-    handler = {"split_points": ["blocks.1.a"], "num_microbatches": 3}
-    with pytest.raises(RuntimeError, match="stage 1 of 2 uses bias, which another stage has|not send"):
-        pipeline(handler).prepare(made(lambda: Noisy(0.0)))(NUMBERS)
-
-    class Told(Noisy):
-        """The values that cross the cut are given to the block that begins the stage."""
-
-        def __init__(self) -> None:
-            super().__init__(0.0)
-            self.blocks = nn.ModuleList(Wide() for _ in range(2))
-
-        def one(self, block: Any, x: torch.Tensor, shift: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            return block(x, mask, shift=shift) + shift
-
-    whole, accelerator = made(Told), pipeline({"num_microbatches": 3})
-    model = accelerator.prepare(made(Told))
+    whole, accelerator = made(Counting), pipeline({"num_microbatches": 3})
+    model = accelerator.prepare(made(Counting))
     found = model(NUMBERS)
     parts = [whole(part) for part in NUMBERS.split(4)]
-    assert (found["name"], found["parts"][1]) == ("noisy", None)
+    assert (found["name"], found["parts"][1]) == ("counting", None)
     assert found["parts"][0].equal(torch.cat([part["parts"][0] for part in parts]))
     torch.testing.assert_close(found["x"], torch.cat([part["x"] for part in parts]))
     accelerator.backward(found["x"].square().mean())
@@ -281,13 +272,35 @@ def check_buffers_and_values_that_cross_the_cut() -> None:
         assert state["seen"] == 3
 
 
-class Wide(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.norm = Block(), nn.BatchNorm1d(8)
+def check_fp16_skips_a_step_on_all_stages() -> None:
+    handler = GradScalerKwargs(init_scale=2.0**20)
+    accelerator = pipeline(mixed_precision="fp16", kwargs_handlers=[handler])
+    model = made(Reader)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    skipped = []
+    for factor in (1e6, 1e-3):  # the first overflows somewhere
+        accelerator.backward(of_script(model, TEXTS[:8], LABELS[:8]) * factor)
+        optimizer.step()
+        optimizer.zero_grad()
+        skipped.append(optimizer.step_was_skipped)
+    assert everyone(skipped) == [[True, False]] * 2
+    assert everyone(accelerator.scaler.get_scale()) == [2.0**19] * 2
 
-    def forward(self, x: torch.Tensor, mask: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-        return self.norm(self.a(x * mask + shift))
+
+def check_losses_that_are_sums_of_items() -> None:
+    accelerator = pipeline(gradient_accumulation_steps=2)
+    model, whole = accelerator.prepare(made(Reader)), made(Reader)
+    optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), lr=0.1))
+    cross_entropy(whole(TEXTS[:11]), LABELS[:11]).backward()
+    for part in (slice(0, 8), slice(8, 11)):
+        with accelerator.accumulate(model):
+            loss = cross_entropy(model(TEXTS[part]), LABELS[part], reduction="sum")
+            accelerator.backward(loss, num_items=len(LABELS[part]))
+            if accelerator.sync_gradients:
+                accelerator.unscale_gradients()
+                for name, parameter in model.named_parameters():
+                    torch.testing.assert_close(parameter.grad, dict(whole.named_parameters(remove_duplicate=False))[name].grad)
+            optimizer.step()
 
 
 def check_stages_draw_apart_and_the_processes_alike() -> None:
