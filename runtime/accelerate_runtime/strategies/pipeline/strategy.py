@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ... import topology, waiting
+from ...compilation import is_compiled_module
 from ...plugins.parallelism import TorchPipelineParallelConfig
 from ...versions import is_torch_version
 from ..alike import check_alike
@@ -84,6 +85,11 @@ class PipelineParallel(Strategy):
         """
         if evaluation or not any(parameter.requires_grad for parameter in model.parameters()):
             return model.to(self.place.device)
+        if is_compiled_module(model) or any(part._compiled_call_impl is not None for part in model.modules()):
+            raise NotImplementedError(
+                "pipeline parallelism does not go together with torch.compile: leave dynamo_backend (dynamo_plugin) out, "
+                "and pass prepare() the model as it was made."
+            )
         check_alike("pipeline", self.setup, model)
         handler = self.handler
         stages = self._ranks * self._stages_each
