@@ -15,7 +15,6 @@ from .manifest import check, checksum_of, reading
 from .plain import load_plain
 from .streaming import Place, is_whole_storage, read_into, storages_in
 
-
 Part = Callable[[torch.optim.Optimizer, dict[str, Any]], dict[str, Any]]
 
 

@@ -74,7 +74,9 @@ class TorchPipelineParallelConfig:
         if self.loss_fn is not None and not callable(self.loss_fn):
             raise ValueError(f"loss_fn={self.loss_fn!r}: pass a function of the output and the target")
         if self.loss_fn is not None and self.schedule == "gpipe":
-            raise ValueError("loss_fn is for the schedules '1f1b' and 'interleaved': with 'gpipe' the script makes the loss")
+            raise ValueError(
+                "loss_fn is for the schedules '1f1b' and 'interleaved': with 'gpipe' the script makes the loss"
+            )
 
     def _read(self, name: str, default: Any) -> Any:
         value = getattr(self, name)

@@ -142,9 +142,7 @@ def check_schedules_that_make_the_loss_inside() -> None:
     trained(pipeline({"schedule": "1f1b"}), of_model)
     trained(pipeline({"schedule": "1f1b"}, gradient_accumulation_steps=2), of_model, prepare_first=True)
     trained(pipeline({"schedule": "interleaved"}, gradient_accumulation_steps=2), of_model)
-    trained(
-        pipeline({"schedule": "1f1b", "loss_fn": cross_entropy}), lambda model, x, y: model(x, target=y) * 2 / 2
-    )
+    trained(pipeline({"schedule": "1f1b", "loss_fn": cross_entropy}), lambda model, x, y: model(x, target=y) * 2 / 2)
     sums = functools.partial(cross_entropy, reduction="sum")
     asked = {"schedule": "1f1b", "loss_fn": sums, "loss_reduction": "sum"}
     trained(pipeline(asked), lambda model, x, y: model(x, target=y) / len(x))
@@ -298,8 +296,9 @@ def check_losses_that_are_sums_of_items() -> None:
             accelerator.backward(loss, num_items=len(LABELS[part]))
             if accelerator.sync_gradients:
                 accelerator.unscale_gradients()
+                expected = dict(whole.named_parameters(remove_duplicate=False))
                 for name, parameter in model.named_parameters():
-                    torch.testing.assert_close(parameter.grad, dict(whole.named_parameters(remove_duplicate=False))[name].grad)
+                    torch.testing.assert_close(parameter.grad, expected[name].grad)
             optimizer.step()
 
 

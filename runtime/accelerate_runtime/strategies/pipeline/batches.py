@@ -60,7 +60,9 @@ def cut(args: Any, kwargs: Any, number_of: Callable[[int], int], sums: bool) -> 
     number = number_of(size)
     sizes = [size // number + (index < size % number) for index in range(number)]
     parts = [
-        leaf.split(sizes) if isinstance(leaf, torch.Tensor) and leaf.ndim and len(leaf) == size else [leaf] * number
+        torch.split(leaf, sizes)
+        if isinstance(leaf, torch.Tensor) and leaf.ndim and len(leaf) == size
+        else [leaf] * number
         for leaf in leaves
     ]
     return MicroBatches([pytree.tree_unflatten([part[i] for part in parts], spec) for i in range(number)], sizes, sums)
@@ -100,7 +102,7 @@ def spread(gradient: torch.Tensor, micro_batches: MicroBatches) -> list[torch.Te
     """The gradients of the micro-batches' outputs, from that of what `join` made of them."""
     if gradient.ndim == 0:
         return [gradient * weight for weight in micro_batches.weights]
-    return list(gradient.split(micro_batches.sizes))
+    return list(torch.split(gradient, micro_batches.sizes))
 
 
 def _check_plain(does: str, leaves: list[Any]) -> None:

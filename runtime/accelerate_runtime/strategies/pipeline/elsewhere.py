@@ -16,7 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 
-class Elsewhere(FakeTensorMode):
+class Elsewhere(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Makes such tensors, and computes with them.
 
     Attributes:

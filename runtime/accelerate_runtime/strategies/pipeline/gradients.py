@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -61,7 +62,9 @@ class Gradients:
             if parameter.grad is None:
                 parameter.grad = gradient
             else:
-                parameter.grad = parameter.grad + gradient if parameter.grad.is_sparse else parameter.grad.add_(gradient)
+                parameter.grad = (
+                    parameter.grad + gradient if parameter.grad.is_sparse else parameter.grad.add_(gradient)
+                )
         if self.exchanging:
             self._average()
             if self._spread_overflow:
@@ -88,12 +91,12 @@ class Gradients:
                 dist.all_reduce(gradient, group=group)
                 parameter.grad = gradient.div_(dist.get_world_size(group))
 
-    def _anywhere(self, parameters: list[nn.Parameter], group: object) -> list[bool]:
+    def _anywhere(self, parameters: list[nn.Parameter], group: Any) -> list[bool]:
         """Which of the parameters have a gradient on any process."""
         if not parameters:
             return []
         has = torch.tensor([float(p.grad is not None) for p in parameters], device=parameters[0].device)
-        dist.all_reduce(has, op=dist.ReduceOp.MAX, group=group)  # type: ignore[arg-type]
+        dist.all_reduce(has, op=dist.ReduceOp.MAX, group=group)
         flags: list[bool] = has.bool().tolist()
         return flags
 

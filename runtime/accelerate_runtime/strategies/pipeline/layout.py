@@ -97,7 +97,7 @@ def _checked(split_points: Sequence[str], stages: int, order: list[str]) -> list
 def _around(cuts: list[str], order: list[str]) -> list[str]:
     """The cuts with their siblings."""
     parents = {cut.rpartition(".")[0] for cut in cuts}
-    return [name for name in order if name and name.rpartition(".")[0] in parents and "." in name or name in cuts]
+    return [name for name in order if (name and name.rpartition(".")[0] in parents and "." in name) or name in cuts]
 
 
 def _found(model: nn.Module, stages: int, order: list[str], at_end: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -133,9 +133,7 @@ def _sizes(model: nn.Module, at_end: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def _balance(
-    order: list[str], sizes: dict[str, int], blocks: list[str], stages: int
-) -> tuple[int, list[str]] | None:
+def _balance(order: list[str], sizes: dict[str, int], blocks: list[str], stages: int) -> tuple[int, list[str]] | None:
     """The size of the largest stage, and the blocks that begin the others; None where a stage would be empty."""
     starts = [order.index(block) for block in blocks]
     running = [0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,13 @@ class PipelinedForward:
     """Stands in for `model.forward`. All processes of the pipeline call it, with the same inputs, and get the output."""
 
     def __init__(
-        self, model: nn.Module, stages: Stages, schedule: Schedule, share: Share, gradients: Gradients, before: Callable[[], None]
+        self,
+        model: nn.Module,
+        stages: Stages,
+        schedule: Schedule,
+        share: Share,
+        gradients: Gradients,
+        before: Callable[[], None],
     ) -> None:
         self.model, self._stages, self._schedule = model, stages, schedule
         self._share, self._device, self._gradients, self._before = share, share.device, gradients, before
@@ -62,12 +69,15 @@ class PipelinedForward:
         micro_batches = batches.cut((args, target), kwargs, self._number, schedule.sums)
         entries = [self.entries_for(one, others) for (one, _), others in micro_batches.inputs]
         self.forwards += 1
-        run = _Run(micro_batches, self._stages, self._messages, schedule, entries, (torch.initial_seed(), self.forwards))
+        run = _Run(
+            micro_batches, self._stages, self._messages, schedule, entries, (torch.initial_seed(), self.forwards)
+        )
         self._before()
         if torch.is_grad_enabled() and self.model.training and schedule.kind != "gpipe":
             return self._with_loss(run)
-        for action in order.forwards(self._mine, micro_batches.number):
-            run.do(action)
+        with self._one_autocast():
+            for action in order.forwards(self._mine, micro_batches.number):
+                run.do(action)
         self._messages.settle()
         output = self._told(run)
         learned = _floats(output)
@@ -88,7 +98,8 @@ class PipelinedForward:
     def _run_backwards(self, run: _Run, gradients: list[Any]) -> None:
         """The stages' backwards, from the gradients of the leaves of the whole batch's output."""
         parts = [
-            [None] * run.micro_batches.number if one is None else batches.spread(one, run.micro_batches) for one in gradients
+            [None] * run.micro_batches.number if one is None else batches.spread(one, run.micro_batches)
+            for one in gradients
         ]
         with self._gradients.added():
             for action in order.backwards(self._mine, run.micro_batches.number):
@@ -104,8 +115,9 @@ class PipelinedForward:
         else:
             actions = order.interleaved(self._rank, self._ranks, number, self._schedule.stages // self._ranks)
         with self._gradients.collected() as found:
-            for action in actions:
-                run.do(action)
+            with self._one_autocast():
+                for action in actions:
+                    run.do(action)
             self._messages.settle()
         output = self._told(run)
         loss = _loss_of(output)
@@ -115,6 +127,12 @@ class PipelinedForward:
 
         attached = _Applied.apply(_anchor(), add, loss)  # type: ignore[no-untyped-call]
         return pytree.tree_map(lambda leaf: attached if leaf is loss else leaf, output)
+
+    def _one_autocast(self) -> AbstractContextManager[Any]:
+        """A context in which autocast keeps one copy of the weights for all micro-batches; else each would have its own,
+        until backward."""
+        kind = self._device.type
+        return torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
     def _told(self, run: _Run) -> Any:
         """The output that the last stage has, on all processes of the pipeline."""
@@ -229,7 +247,12 @@ class _Run:
         if stage < self._last:
             floats = [tensor for tensor in tensors if tensor.is_floating_point()]
             arrived = self._messages.receive(
-                [tuple(tensor.shape) for tensor in floats], [tensor.dtype for tensor in floats], stage, stage + 1, index, BACKWARD
+                [tuple(tensor.shape) for tensor in floats],
+                [tensor.dtype for tensor in floats],
+                stage,
+                stage + 1,
+                index,
+                BACKWARD,
             )
             pairs = list(zip(floats, arrived, strict=True))
         elif self.makes_loss:

@@ -109,7 +109,10 @@ def tell(model: nn.Module, layout: Layout, ranks: int) -> tuple[dict[str, int], 
             of[prefix + own] = layout.stage_of[name] % ranks
     first: dict[Any, str] = {}
     same: dict[str, str] = {}
-    tensors = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+    tensors = {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
     for name in model.state_dict():
         of.setdefault(name, 0)
         same[name] = first.setdefault(id(tensors[name]), name) if name in tensors else name
@@ -121,4 +124,8 @@ def tied_stages(model: nn.Module, layout: Layout) -> dict[str, list[int]]:
     stages: dict[int, set[int]] = {}
     for _, _, parameter, stage in layouts.parameters(model, layout):
         stages.setdefault(id(parameter), set()).add(stage)
-    return {name: sorted(stages[id(parameter)]) for name, parameter in model.named_parameters() if len(stages[id(parameter)]) > 1}
+    return {
+        name: sorted(stages[id(parameter)])
+        for name, parameter in model.named_parameters()
+        if len(stages[id(parameter)]) > 1
+    }

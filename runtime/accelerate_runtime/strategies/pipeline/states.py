@@ -33,7 +33,7 @@ def guard(model: nn.Module, share: Share) -> None:
             if prefix + name not in own:
                 state.pop(prefix + name, None)
 
-    model.register_state_dict_pre_hook(refuse)
+    model.register_state_dict_pre_hook(refuse)  # type: ignore[no-untyped-call]
     model.register_load_state_dict_pre_hook(pick)  # type: ignore[no-untyped-call]
 
 
@@ -89,10 +89,17 @@ class WholeState:
     def __init__(self, optimizer: torch.optim.Optimizer, shares: list[Share]) -> None:
         self._share = shares[0]
         names = {id_: name for share in shares for id_, name in share.own_names.items()}
-        named = [[names.get(id(p), f"#{g}.{i}") for i, p in enumerate(group["params"])] for g, group in enumerate(optimizer.param_groups)]
+        named = [
+            [names.get(id(p), f"#{g}.{i}") for i, p in enumerate(group["params"])]
+            for g, group in enumerate(optimizer.param_groups)
+        ]
         had_all = any(isinstance(parameter, Replaced) for parameter in parameters_of(optimizer))
         own = [
-            [name for name, parameter in zip(listed, group["params"], strict=True) if not isinstance(parameter, Replaced)]
+            [
+                name
+                for name, parameter in zip(listed, group["params"], strict=True)
+                if not isinstance(parameter, Replaced)
+            ]
             for listed, group in zip(named, optimizer.param_groups, strict=True)
         ]
         for group in optimizer.param_groups:
@@ -170,9 +177,9 @@ class WholeState:
             return state
         order = [number for group in state["param_groups"] for number in group["params"]]
         entries: dict[int, Any] = {}
-        groups = []
+        groups: list[dict[str, Any]] = []
         for group, own in zip(state["param_groups"], self._own, strict=True):
-            numbers = []
+            numbers: list[int] = []
             for number in own:
                 local = sum(len(one["params"]) for one in groups) + len(numbers)
                 if order[number] in state["state"]:

@@ -13,14 +13,13 @@ from torch import nn
 
 from ... import topology, waiting
 from ...compilation import is_compiled_module
-from ...plugins.parallelism import TorchPipelineParallelConfig
+from ...plugins.pipeline import TorchPipelineParallelConfig
 from ...versions import is_torch_version
 from ..alike import check_alike
 from ..base import Strategy, StrategySetup
 from ..recomputing import recompute
 from ..sharding import Replaced
-from . import gradients as gradients_
-from . import splitting, states
+from . import gradients as gradients_, splitting, states
 from .gradients import Gradients
 from .layout import lay_out
 from .running import PipelinedForward, Schedule
@@ -56,7 +55,9 @@ class PipelineParallel(Strategy):
                 "a pipeline goes together with dp_replicate_size only; leave the others at 1."
             )
         if setup.mixed_precision == "fp8":
-            raise NotImplementedError("pipeline parallelism does not go together with mixed_precision='fp8'; use 'bf16'")
+            raise NotImplementedError(
+                "pipeline parallelism does not go together with mixed_precision='fp8'; use 'bf16'"
+            )
         if setup.mixed_precision == "fp16" and self.handler.schedule != "gpipe":
             raise NotImplementedError(
                 f"TorchPipelineParallelConfig(schedule={self.handler.schedule!r}) runs backwards before the script has "
@@ -87,7 +88,7 @@ class PipelineParallel(Strategy):
             return model.to(self.place.device)
         if is_compiled_module(model) or any(part._compiled_call_impl is not None for part in model.modules()):
             raise NotImplementedError(
-                "pipeline parallelism does not go together with torch.compile: leave dynamo_backend (dynamo_plugin) out, "
+                "pipeline parallelism does not go together with torch.compile: leave dynamo_backend, dynamo_plugin out, "
                 "and pass prepare() the model as it was made."
             )
         check_alike("pipeline", self.setup, model)
@@ -153,7 +154,7 @@ class PipelineParallel(Strategy):
         return next(index for index, ranks in enumerate(pipelines) if self.place.process_index in ranks)
 
     def _sharing_buffers(self, model: nn.Module) -> Callable[[], None]:
-        """Have buffers that training changes be those of the first copy before the first forward after one that trained."""
+        """Have buffers that training changes be those of the first copy, before the first forward after training."""
         buffers = [buffer for buffer in model.buffers() if buffer.numel()]
         if self._copies is None or not buffers:
             return lambda: None
@@ -247,7 +248,9 @@ class PipelineParallel(Strategy):
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """The whole state dict, on the CPU of the main process; elsewhere an empty one."""
         share = self._shares.get(model)
-        return model.state_dict() if share is None else waiting.together("get_state_dict", states.whole_state, model, share)
+        if share is None:
+            return model.state_dict()
+        return waiting.together("get_state_dict", states.whole_state, model, share)
 
     def reading(self, model: nn.Module) -> AbstractContextManager[None]:
         """A context in which `model.state_dict()` gives this process's part."""
