@@ -35,8 +35,8 @@ class TorchPipelineParallelConfig:
         at_end: names of modules and parameters that the last stage uses, though the model has them before its blocks.
         loss_fn: `loss_fn(output, target)`, where the model does not make the loss: training calls
             `model(inputs, target=...)` and gets the loss.
-        loss_reduction: what a loss is that the model (or `loss_fn`) makes: "mean" over the samples (the default: those of
-            the micro-batches are averaged, by their numbers of samples), or "sum".
+        loss_reduction: what a loss is that the model (or `loss_fn`) makes: "mean" over the samples (the default: those
+            of the micro-batches are averaged, by their numbers of samples), or "sum".
         activation_checkpointing: compute the blocks' activations again in backward instead of keeping them.
         stages_per_process: with "interleaved", how many stages each process holds; 2 by default.
 
@@ -66,8 +66,8 @@ class TorchPipelineParallelConfig:
         self.stages_per_process = self._number("stages_per_process", 2 if self.schedule == "interleaved" else 1)
         if (self.schedule == "interleaved") != (self.stages_per_process > 1):
             raise ValueError(
-                f"schedule={self.schedule!r} with stages_per_process={self.stages_per_process}: 'interleaved' needs 2 or "
-                "more, the others 1"
+                f"schedule={self.schedule!r} with stages_per_process={self.stages_per_process}: 'interleaved' needs "
+                "2 or more, the others 1"
             )
         self.split_points = self._names("split_points")
         self.at_end = self._names("at_end")

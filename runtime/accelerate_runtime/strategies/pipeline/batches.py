@@ -54,8 +54,8 @@ def cut(args: Any, kwargs: Any, number_of: Callable[[int], int], sums: bool) -> 
     size = next((len(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim), None)
     if not size:
         raise ValueError(
-            "the prepared model was called without a tensor that has samples along its first dimension: a pipeline cuts "
-            "the batch there into micro-batches."
+            "the prepared model was called without a tensor that has samples along its first dimension: a pipeline "
+            "cuts the batch there into micro-batches."
         )
     number = number_of(size)
     sizes = [size // number + (index < size % number) for index in range(number)]
@@ -93,8 +93,8 @@ def _join(values: list[Any], micro_batches: MicroBatches) -> Any:
         return torch.cat(values)
     raise RuntimeError(
         f"pipeline: the model's output has a tensor of shape {tuple(values[0].shape)} for a micro-batch of "
-        f"{micro_batches.sizes[0]} samples: those of micro-batches can be put together only where they have the samples "
-        "along their first dimension, or are a loss."
+        f"{micro_batches.sizes[0]} samples: those of micro-batches can be put together only where they have the "
+        "samples along their first dimension, or are a loss."
     )
 
 
@@ -110,6 +110,6 @@ def _check_plain(does: str, leaves: list[Any]) -> None:
     for leaf in leaves:
         if not isinstance(leaf, _PLAIN):
             raise TypeError(
-                f"pipeline: the model {does} an object of {type(leaf).__name__}, which cannot be cut into micro-batches: "
-                "use tensors, plain values, and tuples, lists and dicts of these."
+                f"pipeline: the model {does} an object of {type(leaf).__name__}, which cannot be cut into "
+                "micro-batches: use tensors, plain values, and tuples, lists and dicts of these."
             )

@@ -42,7 +42,7 @@ class Schedule:
 
 
 class PipelinedForward:
-    """Stands in for `model.forward`. All processes of the pipeline call it, with the same inputs, and get the output."""
+    """Stands in for `model.forward`. All processes of the pipeline call it with the same inputs, and get the output."""
 
     def __init__(
         self,
@@ -129,8 +129,8 @@ class PipelinedForward:
         return pytree.tree_map(lambda leaf: attached if leaf is loss else leaf, output)
 
     def _one_autocast(self) -> AbstractContextManager[Any]:
-        """A context in which autocast keeps one copy of the weights for all micro-batches; else each would have its own,
-        until backward."""
+        """A context in which autocast keeps one copy of the weights for all micro-batches; else each would have its
+        own, until backward."""
         kind = self._device.type
         return torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
@@ -310,8 +310,8 @@ class _Applied(torch.autograd.Function):
 
 
 _ONCE = (
-    "pipeline: backward was run a second time through one forward (retain_graph=True), whose stages are freed by the first: "
-    "add the losses up, and call backward once."
+    "pipeline: backward was run a second time through one forward (retain_graph=True), whose stages are freed by the "
+    "first: add the losses up, and call backward once."
 )
 
 
@@ -354,8 +354,8 @@ def _loss_of(output: Any) -> torch.Tensor:
     if isinstance(found, torch.Tensor) and found.ndim == 0 and found.is_floating_point():
         return found
     raise RuntimeError(
-        "pipeline: this schedule runs backwards inside of forward, so the model itself must make the loss: have forward "
-        "return it (alone, first of a tuple, or as `loss`), or pass TorchPipelineParallelConfig(loss_fn=...) and call "
+        "pipeline: this schedule runs backwards inside of forward, so the model itself must make the loss: have "
+        "forward return it (alone, first of a tuple, or as `loss`), or pass TorchPipelineParallelConfig(loss_fn=...) and call "
         "model(inputs, target=...). schedule='gpipe' takes a loss that the script makes."
     )
 

@@ -212,8 +212,8 @@ class Stages:
         assert following is not None
         if len(leaves) != following.leaves:
             raise RuntimeError(
-                f"pipeline: {self._layout.cuts[stage]!r} is called with {len(leaves)} values on stage {stage}, but with "
-                f"{following.leaves} on stage {stage + 1}: the model's forward must do the same on all processes."
+                f"pipeline: {self._layout.cuts[stage]!r} is called with {len(leaves)} values on stage {stage}, but "
+                f"with {following.leaves} on stage {stage + 1}: the model's forward must do the same on all processes."
             )
         tensors = [leaves[place] for place in following.places]
         if any(is_elsewhere(tensor) for tensor in tensors):

@@ -79,8 +79,9 @@ def _gathered(mine: Any, share: Share) -> list[Any] | None:
 class WholeState:
     """Has an optimizer give and take the state of all stages.
 
-    All processes call `state_dict`; the main process gets the whole one, with the numbers that an optimizer of the whole
-    model gives its parameters, the others only the groups. `load_state_dict` takes a whole one, which every process has.
+    All processes call `state_dict`; the main process gets the whole one, with the numbers that an optimizer of the
+    whole model gives its parameters, the others only the groups. `load_state_dict` takes a whole one, which every
+    process has.
 
     Args:
         optimizer: its parameters may be those of the whole model still; those of other stages are taken out.
@@ -130,8 +131,8 @@ class WholeState:
         if not all(ordered for *_, ordered in everyone):
             raise ValueError(
                 "prepare() was given an optimizer that was made of a model cut into stages already, with parameters in "
-                "another order than the model's: their order in the whole model is not known. Make the optimizer before "
-                "prepare(), or in the order of model.parameters()."
+                "another order than the model's: their order in the whole model is not known. Make the optimizer "
+                "before prepare(), or in the order of model.parameters()."
             )
         listed = next((names for names, *_ in everyone if names is not None), None)
         place = {name: index for index, name in enumerate(share.order)}

@@ -50,8 +50,9 @@ class PipelineParallel(Strategy):
         self.handler: TorchPipelineParallelConfig = config.pp_handler
         others = [kind for kind in config.active_mesh_dims if kind not in ("pp", "dp_replicate")]
         if others:
+            size = getattr(config, f"{others[0]}_size")
             raise NotImplementedError(
-                f"ParallelismConfig(pp_size={config.pp_size}, {others[0]}_size={getattr(config, others[0] + '_size')}): "
+                f"ParallelismConfig(pp_size={config.pp_size}, {others[0]}_size={size}): "
                 "a pipeline goes together with dp_replicate_size only; leave the others at 1."
             )
         if setup.mixed_precision == "fp8":
@@ -88,8 +89,8 @@ class PipelineParallel(Strategy):
             return model.to(self.place.device)
         if is_compiled_module(model) or any(part._compiled_call_impl is not None for part in model.modules()):
             raise NotImplementedError(
-                "pipeline parallelism does not go together with torch.compile: leave dynamo_backend, dynamo_plugin out, "
-                "and pass prepare() the model as it was made."
+                "pipeline parallelism does not go together with torch.compile: leave dynamo_backend, dynamo_plugin "
+                "out, and pass prepare() the model as it was made."
             )
         check_alike("pipeline", self.setup, model)
         handler = self.handler
