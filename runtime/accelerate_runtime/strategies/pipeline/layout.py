@@ -113,8 +113,9 @@ def _found(model: nn.Module, stages: int, order: list[str], at_end: Sequence[str
     if best is None:
         raise ValueError(
             f"the model ({type(model).__name__}) has no nn.ModuleList, nn.ModuleDict or nn.Sequential that can be "
-            f"cut into {stages} stages with parameters in each: start fewer stages (pp_size), or name the module that begins each stage, "
-            "TorchPipelineParallelConfig(split_points=[...]). It has " + _some(name for name in order if name)
+            f"cut into {stages} stages with parameters in each: start fewer stages (pp_size), or name the module that "
+            "begins each stage, TorchPipelineParallelConfig(split_points=[...]). It has "
+            + _some(name for name in order if name)
         )
     return best[1], best[2]
 

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from ... import waiting
 from . import batches, order
 from .batches import MicroBatches
+from .boundary import Applied, Boundary, anchor
 from .gradients import Gradients
 from .messages import BACKWARD, FORWARD, Messages
 from .order import Action
@@ -87,7 +88,7 @@ class PipelinedForward:
         def backward(gradients: list[Any]) -> None:
             self._run_backwards(run, gradients)
 
-        _Boundary.apply(_anchor(), backward, *learned)  # type: ignore[no-untyped-call]
+        Boundary.apply(anchor(), backward, *learned)  # type: ignore[no-untyped-call]
         return output
 
     def _number(self, samples: int) -> int:
@@ -125,7 +126,7 @@ class PipelinedForward:
         def add(factor: torch.Tensor) -> None:
             self._gradients.add(found, factor)
 
-        attached = _Applied.apply(_anchor(), add, loss)  # type: ignore[no-untyped-call]
+        attached = Applied.apply(anchor(), add, loss)  # type: ignore[no-untyped-call]
         return pytree.tree_map(lambda leaf: attached if leaf is loss else leaf, output)
 
     def _one_autocast(self) -> AbstractContextManager[Any]:
@@ -272,49 +273,6 @@ class _Run:
             self._messages.send(grads, stage - 1, index, BACKWARD)
 
 
-class _Boundary(torch.autograd.Function):
-    """From the last stage's output to what the script computes with it; its backward runs the stages' backwards."""
-
-    @staticmethod
-    def forward(ctx: Any, _: torch.Tensor, backward: Callable[[list[Any]], None], *leaves: torch.Tensor) -> Any:
-        ctx.run_backward, ctx.number = backward, len(leaves)
-        ctx.set_materialize_grads(False)
-        ctx.mark_dirty(*leaves)  # what comes out are they, not views, which a script could not change in place
-        return leaves
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        if ctx.run_backward is None:
-            raise RuntimeError(_ONCE)
-        run, ctx.run_backward = ctx.run_backward, None
-        run(list(gradients))
-        return (None, None, *[None] * ctx.number)
-
-
-class _Applied(torch.autograd.Function):
-    """From the loss of a run that has done its backwards to what the script makes of it; its backward adds the
-    gradients, times the loss's own."""
-
-    @staticmethod
-    def forward(ctx: Any, _: torch.Tensor, add: Callable[[torch.Tensor], None], loss: torch.Tensor) -> torch.Tensor:
-        ctx.add = add
-        return loss.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        if ctx.add is None:
-            raise RuntimeError(_ONCE)
-        add, ctx.add = ctx.add, None
-        add(gradients[0])
-        return None, None, None
-
-
-_ONCE = (
-    "pipeline: backward was run a second time through one forward (retain_graph=True), whose stages are freed by the "
-    "first: add the losses up, and call backward once."
-)
-
-
 @dataclass(frozen=True)
 class _Described:
     """A tensor that is to come."""
@@ -355,11 +313,6 @@ def _loss_of(output: Any) -> torch.Tensor:
         return found
     raise RuntimeError(
         "pipeline: this schedule runs backwards inside of forward, so the model itself must make the loss: have "
-        "forward return it (alone, first of a tuple, or as `loss`), or pass TorchPipelineParallelConfig(loss_fn=...) and call "
-        "model(inputs, target=...). schedule='gpipe' takes a loss that the script makes."
+        "forward return it (alone, first of a tuple, or as `loss`), or pass TorchPipelineParallelConfig(loss_fn=...) "
+        "and call model(inputs, target=...). schedule='gpipe' takes a loss that the script makes."
     )
-
-
-def _anchor() -> torch.Tensor:
-    """Something that needs gradients, so that what comes out of a Function does."""
-    return torch.zeros((), requires_grad=True)
