@@ -263,7 +263,7 @@ def read_parallelism(given: ParallelismConfig | None, tensor_plugin: Any = None)
                 f"parallelism_config: sp_size={given.sp_size} is not supported in this version of accelerate_runtime, "
                 "which splits sequences by cp_size, or by tp_size with sequence_parallel; leave it at 1."
             )
-    together = [kind for kind in ("cp", "tp") if kind in given.active_mesh_dims]
+    together = [kind for kind in ("cp", "tp", "pp") if kind in given.active_mesh_dims]
     if len(together) > 1:
         sizes = " with ".join(f"{kind}_size={getattr(given, kind + '_size')}" for kind in together)
         raise NotImplementedError(f"parallelism_config: {sizes} is not supported here; set all but one of them to 1.")

@@ -52,6 +52,11 @@ CELLS = {
         "transformer/zero3/no/4+transformer/single/no/4",
         "transformer/zero1/no/1+transformer/fsdp/no/1",
         "transformer/fsdp/no/1+transformer/zero3/no/1",
+        "transformer/pp/no/4",
+        "transformer/pp/bf16/4",
+        "transformer/pp-1f1b/no/4",
+        "cnn/pp/no/4",
+        "transformer/pp/no/4+transformer/single/no/4",
     ],
     4: [
         "transformer/fsdp-hybrid/no/4",
@@ -61,6 +66,8 @@ CELLS = {
         "transformer/tp-fsdp/no/1+transformer/tp/no/1",
         "transformer/fsdp/no/4+transformer/tp-sp/no/4",
         "transformer/zero3/no/1+transformer/zero3/no/1",
+        "transformer/pp-dp/no/4",
+        "transformer/pp-dp/no/4+transformer/pp/no/4",
     ],
     1: [
         "transformer/single/no/4+transformer/ddp/no/4",
@@ -70,6 +77,7 @@ CELLS = {
         "transformer/single/no/1+transformer/zero3/no/1",
         "cnn/single/no/4+cnn/fsdp/no/4",
         "cnn/single/no/4+cnn/zero3/no/4",
+        "transformer/single/no/4+transformer/pp-1f1b/no/4",
     ],
 }
 

@@ -121,7 +121,7 @@ def test_a_launch_config_that_says_no_precision_leaves_it_to_the_config(monkeypa
     config = {"bf16": {"enabled": True}}
     assert read_mixed_precision(None, DeepSpeedPlugin(config)) == "bf16"
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
-    with pytest.raises(ValueError, match="says bf16.enabled: True, but mixed_precision='fp16' says False"):
+    with pytest.raises(ValueError, match=r"says bf16\.enabled: True, but mixed_precision='fp16' says False"):
         read_mixed_precision(None, DeepSpeedPlugin(config))
 
 

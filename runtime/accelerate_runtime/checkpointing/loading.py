@@ -97,7 +97,8 @@ def _load(contents: Contents, folder: Path, load_kwargs: dict[str, Any], model_k
         name = next((name for name in names if has(name)), None)
         if name is None:
             raise CheckpointError(f"{folder / layout.model(index, True)} is missing.")
-        load_weights(target, folder / name, checksum(name), **model_kwargs)
+        with contents.strategy.reading(target):
+            load_weights(target, folder / name, checksum(name), **model_kwargs)
     for index, optimizer in enumerate(contents.optimizers):
         shards = layout.optimizer_shards(index)
         if (folder / shards).is_dir():
@@ -105,7 +106,8 @@ def _load(contents: Contents, folder: Path, load_kwargs: dict[str, Any], model_k
             sharded.load_optimizer(contents, optimizer.whole, folder / shards)
             continue
         name = layout.optimizer(index)
-        load_optimizer(optimizer.whole, folder / name, checksum(name), **load_kwargs)
+        part = contents.strategy.part_of_state
+        load_optimizer(optimizer.whole, folder / name, checksum(name), part, **load_kwargs)
     for index, scheduler in enumerate(contents.schedulers):
         scheduler.load_state_dict(load_plain(folder / layout.scheduler(index), **load_kwargs))
     if contents.scaler is not None:

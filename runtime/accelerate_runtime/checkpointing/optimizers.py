@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,19 @@ from .manifest import check, checksum_of, reading
 from .plain import load_plain
 from .streaming import Place, is_whole_storage, read_into, storages_in
 
+Part = Callable[[torch.optim.Optimizer, dict[str, Any]], dict[str, Any]]
 
-def load_optimizer(optimizer: torch.optim.Optimizer, path: Path, checksum: str | None, **arguments: Any) -> None:
+
+def load_optimizer(
+    optimizer: torch.optim.Optimizer, path: Path, checksum: str | None, part_of: Part, **arguments: Any
+) -> None:
     """Load a file with an optimizer's state dict.
 
     Its tensors are read into those that the optimizer has already, where they fit, else into new ones.
 
     Args:
         checksum: of the file; None is not checked.
+        part_of: what of the state is for this process's parameters.
         arguments: of `torch.load`.
 
     Raises:
@@ -32,6 +38,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, path: Path, checksum: str |
     with reading(path, checksum):
         state = load_plain(path, **{"mmap": True, **arguments})
         offsets = None if spread else storages_in(path, state)
+    state = part_of(optimizer, state)
     places: list[Place] = []
     if offsets is not None:
         state = {**state, "state": _with_destinations(optimizer, state, offsets, places)}

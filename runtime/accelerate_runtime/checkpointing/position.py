@@ -22,6 +22,7 @@ def collect(contents: Contents) -> dict[str, Any]:
         "loaders": [loader.state_dict() for loader in contents.loaders],
         "accumulation": contents.gradient_state.state_dict(),
         "optimizers": [optimizer.progress() for optimizer in contents.optimizers],
+        "strategy": (type(contents.strategy).__name__, contents.strategy.progress()),
     }
 
 
@@ -32,6 +33,9 @@ def restore(contents: Contents, position: dict[str, Any]) -> None:
         optimizer.restore_progress(progress)
     for loader, state in zip(contents.loaders, position["loaders"], strict=True):
         loader.load_state_dict(state)
+    name, progress = position.get("strategy", (None, None))
+    if name == type(contents.strategy).__name__:
+        contents.strategy.restore_progress(progress)
 
 
 def save_gradients(contents: Contents, folder: Path) -> None:

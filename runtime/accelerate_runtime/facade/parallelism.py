@@ -79,8 +79,8 @@ class Parallelism(Settings):
 
     @property
     def pipeline_parallel_rank(self) -> int:
-        """Which stage this process runs. There is no pipeline parallelism in this version."""
-        raise NotImplementedError("pipeline parallelism is not supported in this version of accelerate_runtime.")
+        """Which stage this process runs (interleaved: the first of them)."""
+        return self._rank_in("pp")
 
     def _rank_in(self, dimension: str) -> int:
         config = self.parallelism_config

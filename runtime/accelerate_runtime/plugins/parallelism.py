@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..environment import parse_flag_from_env
+from .pipeline import TorchPipelineParallelConfig
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 _PREFIX = "PARALLELISM_CONFIG_"
-_ORDER = ("dp_replicate", "dp_shard", "cp", "sp", "tp")  # of the mesh: outermost first
+_ORDER = ("pp", "dp_replicate", "dp_shard", "cp", "sp", "tp")  # of the mesh: outermost first
 _COMM_STRATEGIES = ("allgather", "alltoall")
 _NO_SP_ATTENTION = ("eager", "flex_attention")
 
@@ -135,7 +136,9 @@ class ParallelismConfig:
         dp_shard_size: processes that a copy's parameters are sharded over (FSDP).
         tp_size, cp_size, sp_size: processes for tensor, context and sequence parallelism.
         cp_backend, sp_backend: "torch" and "deepspeed", the only ones.
-        tp_handler, cp_handler, sp_handler: how each is done; made from the environment where its size is over 1.
+        pp_size: stages of a pipeline. It is ours; Accelerate does not have it.
+        tp_handler, cp_handler, sp_handler, pp_handler: how each is done; made from the environment where its size is
+            over 1.
 
     Raises:
         ValueError: sizes that are none, or that do not go together.
@@ -151,6 +154,8 @@ class ParallelismConfig:
     tp_handler: TorchTensorParallelConfig | None = None
     cp_handler: TorchContextParallelConfig | None = None
     sp_handler: DeepSpeedSequenceParallelConfig | None = None
+    pp_size: int = None  # type: ignore[assignment]
+    pp_handler: TorchPipelineParallelConfig | None = None
     device_mesh: DeviceMesh | None = field(default=None, init=False, repr=False, compare=False)
     joint_meshes: dict[str, DeviceMesh] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The joint dimensions of the mesh, by name; torch would have them kept by who made them."""
@@ -187,6 +192,7 @@ class ParallelismConfig:
             "tp": TorchTensorParallelConfig,
             "cp": TorchContextParallelConfig,
             "sp": DeepSpeedSequenceParallelConfig,
+            "pp": TorchPipelineParallelConfig,
         }
         for name, kind in kinds.items():
             handler = getattr(self, f"{name}_handler")
@@ -221,7 +227,7 @@ class ParallelismConfig:
     @property
     def non_data_parallel_size(self) -> int:
         """How many processes work on one batch together."""
-        return self.tp_size * self.cp_size * self.sp_size
+        return self.tp_size * self.cp_size * self.sp_size * self.pp_size
 
     @property
     def dp_replicate_enabled(self) -> bool:
@@ -248,6 +254,11 @@ class ParallelismConfig:
         """Whether sequences are split."""
         return self.sp_size > 1
 
+    @property
+    def pp_enabled(self) -> bool:
+        """Whether the model's depth is split."""
+        return self.pp_size > 1
+
     # Names of the mesh's dimensions whose size is over 1
 
     def _enabled(self, *kinds: str) -> list[str]:
@@ -261,7 +272,7 @@ class ParallelismConfig:
     @property
     def non_dp_dim_names(self) -> list[str]:
         """Those along which the batch is the same."""
-        return self._enabled("tp", "cp", "sp")
+        return self._enabled("tp", "cp", "sp", "pp")
 
     @property
     def dp_shard_cp_dim_names(self) -> list[str]:

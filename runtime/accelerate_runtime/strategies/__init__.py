@@ -29,6 +29,7 @@ _OURS = {
     "tensor": ".tensor:TensorParallel",
     "deepspeed": ".deepspeed.strategy:DeepSpeed",
     "xla": ".xla:XLA",
+    "pipeline": ".pipeline.strategy:PipelineParallel",
 }
 _GROUP = "accelerate_runtime.strategies"
 _registered: dict[str, type[Strategy]] = {}
@@ -101,6 +102,8 @@ def choose(
     wanted = set(given) or {name for name, flag in _FLAGS.items() if parse_flag_from_env(flag)}
     if asked is not None:
         wanted.add(asked)
+    if parallelism is not None and parallelism.pp_enabled:
+        wanted.add("pipeline")
     if parallelism is not None and parallelism.tp_enabled and wanted <= {"fsdp", "tensor"}:
         return "tensor", given.get("fsdp")
     if parallelism is not None and parallelism.tp_enabled:

@@ -182,3 +182,18 @@ class Strategy(ABC):
     def to_load(self, model: nn.Module) -> nn.Module:
         """What the weights of an (unwrapped) model are loaded into: by default it."""
         return model
+
+    def progress(self) -> Any:
+        """What of this process's own a state must hold so that training goes on alike; plain values."""
+        return None
+
+    def restore_progress(self, progress: Any) -> None:  # noqa: B027  (most have nothing to do)
+        """Go back to where `progress` was taken, by the same strategy."""
+
+    def reading(self, model: nn.Module) -> AbstractContextManager[None]:
+        """A context in which the (unwrapped) model's state dict is that of what this process has, to be read into."""
+        return nullcontext()
+
+    def part_of_state(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        """What of an optimizer's whole state dict is for the parameters that this process has."""
+        return state

@@ -39,6 +39,7 @@ _HOMES = {
     "TERecipeKwargs": "plugins.fp8",
     "TorchContextParallelConfig": "plugins.parallelism",
     "TorchDynamoPlugin": "plugins",
+    "TorchPipelineParallelConfig": "plugins.pipeline",
     "TorchTensorParallelConfig": "plugins.parallelism",
     "TorchTensorParallelPlugin": "plugins.parallelism",
     "broadcast": "collectives",
@@ -304,6 +305,9 @@ if TYPE_CHECKING:
         TorchContextParallelConfig as TorchContextParallelConfig,
         TorchTensorParallelConfig as TorchTensorParallelConfig,
         TorchTensorParallelPlugin as TorchTensorParallelPlugin,
+    )
+    from ..plugins.pipeline import (
+        TorchPipelineParallelConfig as TorchPipelineParallelConfig,
     )
     from ..plugins.profile import (
         ProfileKwargs as ProfileKwargs,

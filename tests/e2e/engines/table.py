@@ -19,8 +19,11 @@ from typing import Any
 TRAINING = Path(__file__).with_name("training.py")
 ZERO = ["zero0", "zero1", "zero2", "zero3", "zero1-offload", "zero2-offload", "zero3-offload"]
 STRATEGIES = {
-    2: ["ddp", "fsdp", "fsdp-grad-op", "fsdp-full-state", "fsdp-offload", "tp", "tp-sp", "tp-loss", *ZERO],
-    4: ["fsdp", "fsdp-hybrid", "tp-fsdp", "tp-ddp", "zero2", "zero3"],
+    2: [
+        *("ddp", "fsdp", "fsdp-grad-op", "fsdp-full-state", "fsdp-offload"),
+        *("tp", "tp-sp", "tp-loss", "pp", "pp-1f1b", *ZERO),
+    ],
+    4: ["fsdp", "fsdp-hybrid", "tp-fsdp", "tp-ddp", "pp-dp", "zero2", "zero3"],
 }
 """Which engines are tried on how many processes."""
 
@@ -30,7 +33,7 @@ SPREAD = {
     count: [f"transformer/{engine}/{mode}/{steps}" for engine, mode, steps in product(engines, MODES, STEPS)]
     for count, engines in STRATEGIES.items()
 }
-SPREAD[2] += [f"cnn/{engine}/no/{steps}" for engine, steps in product(("ddp", "fsdp", "zero2", "zero3"), STEPS)]
+SPREAD[2] += [f"cnn/{engine}/no/{steps}" for engine, steps in product(("ddp", "fsdp", "pp", "zero2", "zero3"), STEPS)]
 GOES_ON = {  # cells that go on from the state of another engine, or of another number of processes
     1: [f"transformer/single/no/1+transformer/{engine}/no/1" for engine in STRATEGIES[2]],
     2: [f"transformer/{engine}/no/4+transformer/single/no/4" for engine in STRATEGIES[2]],
@@ -40,6 +43,7 @@ GOES_ON = {  # cells that go on from the state of another engine, or of another 
         "transformer/tp-fsdp/no/1+transformer/tp-sp/no/1",
         "transformer/tp-ddp/no/1+transformer/ddp/no/1",
         "transformer/zero3/no/1+transformer/zero2/no/1",
+        "transformer/pp-dp/no/1+transformer/pp/no/1",
     ],
 }
 

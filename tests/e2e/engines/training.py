@@ -22,7 +22,12 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from accelerate_runtime import Accelerator, FullyShardedDataParallelPlugin, ParallelismConfig
-from accelerate_runtime.utils import DeepSpeedPlugin, TorchTensorParallelConfig, set_seed
+from accelerate_runtime.utils import (
+    DeepSpeedPlugin,
+    TorchPipelineParallelConfig,
+    TorchTensorParallelConfig,
+    set_seed,
+)
 
 GLOBAL_BATCH, SAMPLES, CLASSES = 16, 80, 6
 
@@ -62,11 +67,12 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(32) for _ in range(2))
         self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, CLASSES)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
         x = self.embedding(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x).mean(1))
+        logits = self.head(self.norm(x).mean(1))
+        return logits if labels is None else functional.cross_entropy(logits, labels)
 
 
 class CNN(nn.Module):
@@ -114,12 +120,16 @@ ENGINES: dict[str, dict[str, Any]] = {
     "zero3-offload": {
         "deepspeed_plugin": {"zero_stage": 3, "offload_optimizer_device": "cpu", "offload_param_device": "cpu"}
     },
+    "pp": {"parallelism_config": {"pp_size": 2}},
+    "pp-1f1b": {"parallelism_config": {"pp_size": 2, "pp_handler": {"schedule": "1f1b"}}},
+    "pp-dp": {"parallelism_config": {"pp_size": 2, "dp_replicate_size": 2}},
 }
 """What each engine is asked for with: arguments of Accelerator, their objects as the arguments of these."""
 
 _CLASSES: dict[str, Any] = {
     "fsdp_plugin": FullyShardedDataParallelPlugin,
     "parallelism_config": ParallelismConfig,
+    "pp_handler": TorchPipelineParallelConfig,
     "tp_handler": TorchTensorParallelConfig,
     "deepspeed_plugin": DeepSpeedPlugin,
 }
@@ -155,7 +165,7 @@ def train(cell: str, folder: Path) -> dict[str, Any]:
         window: list[float] = []
         for x, y in loader:
             with accelerator.accumulate(model):
-                loss = functional.cross_entropy(model(x), y)
+                loss = model(x, y) if engine == "pp-1f1b" else functional.cross_entropy(model(x), y)
                 accelerator.backward(loss)
                 norm = accelerator.clip_grad_norm_(model.parameters(), 0.5)
                 optimizer.step()

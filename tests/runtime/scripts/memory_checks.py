@@ -21,7 +21,7 @@ from accelerate_runtime import (
     ParallelismConfig,
     division,
 )
-from accelerate_runtime.utils import GradientAccumulationPlugin, TorchTensorParallelConfig
+from accelerate_runtime.utils import GradientAccumulationPlugin, TorchPipelineParallelConfig, TorchTensorParallelConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "library" / "choosing_a_strategy.md"
 PROCESSES = 2
@@ -54,6 +54,11 @@ ASKED: dict[str, dict[str, Any]] = {
             )
         }
         for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
+    },
+    "pipeline": {
+        "parallelism_config": ParallelismConfig(
+            pp_size=PROCESSES, pp_handler=TorchPipelineParallelConfig(at_end=["last"])
+        )
     },
     "tensor": {
         "parallelism_config": ParallelismConfig(
@@ -130,6 +135,10 @@ class Counted:
         kept = (p for p in self.trained if not (isinstance(p, DTensor) and p.placements[0].is_shard()))
         return sum(parameter.numel() for parameter in kept) / self.number
 
+    def own_part(self) -> float:
+        """The fraction of parameters that this process has."""
+        return sum(parameter.numel() for parameter in self.trained) / self.number
+
     def parameters(self) -> float:
         return self._each(self.trained)
 
@@ -187,7 +196,10 @@ def check_memory_is_what_the_page_says() -> None:
             if name == "tensor":  # the page: of what is split; the rest is whole
                 whole = 1 + training.not_split() * (PROCESSES - 1)
                 held = parameters * whole, states * whole
-            more_whole = whole if name == "tensor" else 1
+            if name == "pipeline":  # the page: of stages that are alike
+                whole = training.own_part() * PROCESSES
+                held = parameters * whole, states * whole
+            more_whole = whole if name in ("tensor", "pipeline") else 1
             for window in range(2):
                 found = training.batch()
                 # autocast keeps no copy of what it does not cast (biases), nor of the first layer's weights
