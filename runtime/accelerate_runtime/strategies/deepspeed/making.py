@@ -89,6 +89,35 @@ def _builds_nothing() -> None:
     return None
 
 
+engines: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Those that were made."""
+
+
+def let_go() -> None:
+    """Drop the process groups that DeepSpeed and its engines hold: their threads could abort the interpreter's exit."""
+    waiting: list[Any] = [sys.modules[name] for name in _HOLDERS if name in sys.modules]
+    for engine in list(engines):
+        waiting += [engine, *engine.module.parameters()]
+    seen: set[int] = set()
+    while waiting:
+        holder = waiting.pop()
+        if id(holder) in seen or not hasattr(holder, "__dict__"):
+            continue
+        seen.add(id(holder))
+        for name, value in list(vars(holder).items()):
+            parts = list(value.values()) if isinstance(value, dict) else value
+            parts = parts if isinstance(parts, (list, tuple)) else [parts]
+            if any(isinstance(part, dist.ProcessGroup) for part in parts):
+                vars(holder)[name] = None
+            else:  # on into what is DeepSpeed's own
+                waiting += [part for part in parts if type(part).__module__.startswith("deepspeed.")]
+    if "deepspeed.comm.comm" in sys.modules:
+        sys.modules["deepspeed.comm.comm"].cdb = None  # type: ignore[attr-defined]
+
+
+_HOLDERS = ("deepspeed.utils.groups", "deepspeed.comm.comm", "deepspeed.runtime.zero.partition_parameters")
+
+
 def _leave_at_exit() -> None:
     import atexit
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ... import topology
 from ...accumulation import GradientState
 from ...checkpointing.layout import CheckpointError
 from ...optimizer import AcceleratedOptimizer
@@ -49,6 +50,7 @@ class DeepSpeed(Strategy):
             raise ValueError("mixed_precision='fp8' is not supported under DeepSpeed; use 'bf16' or 'no'")
         self.deepspeed = making.require_deepspeed(self.place)
         making.join_group(self.place)
+        topology.before_shutdown(making.let_go)
         self._models: list[weakref.ref[EngineModel]] = []
         self._model: EngineModel | None = None
         """The one that is trained: whose optimizer was prepared."""
@@ -206,6 +208,7 @@ class DeepSpeed(Strategy):
             )
         model.__dict__.update(engine=engine, _make=None)  # which would keep this strategy, and so the model
         self._let_go = making.keep_while(model, engine)
+        making.engines.add(engine)
         model.__dict__["clipping"] = float(config["gradient_clipping"])
         engine.training = model.training
         guard(model)
