@@ -42,7 +42,8 @@ class MegatronLMPlugin:
             raise NotImplementedError(
                 f"MegatronLMPlugin({', '.join(f'{name}=...' for name in sorted(others))}): options of Megatron-LM's "
                 "own engine, which is not supported in this version of accelerate_runtime. The native one has "
-                "tp_degree, pp_degree, num_micro_batches, gradient_clipping, sequence_parallelism and recompute_activations."
+                "tp_degree, pp_degree, num_micro_batches, gradient_clipping, sequence_parallelism and "
+                "recompute_activations."
             )
         self.tp_degree, self.pp_degree = tp_degree or 1, pp_degree or 1
         self.num_micro_batches = num_micro_batches
