@@ -34,6 +34,7 @@ from .plugins import (
     TorchDynamoPlugin,
 )
 from .precision import Precision
+from .precision.scaling import parameters_of
 from .preparation import LOADER, MODEL, OPTIMIZER, ORDER, SCHEDULER, Prepared, kind_of
 from .scheduler import AcceleratedScheduler
 from .state import AcceleratorState
@@ -65,6 +66,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             InitProcessGroupKwargs and ProfileKwargs, and one recipe of fp8 (AORecipeKwargs or TERecipeKwargs).
         dynamo_backend, dynamo_plugin: have prepared models compiled by `torch.compile`; see TorchDynamoPlugin. Pass
             one of the two; without either, the environment says.
+        megatron_lm_plugin: another way of asking for tensor and pipeline parallelism; see MegatronLMPlugin.
         parallelism_config: how the processes are spread; see ParallelismConfig.
         torch_tp_plugin: deprecated: `ParallelismConfig(tp_size=...)` says the same.
         even_batches: see DataLoaderConfiguration.
@@ -107,11 +109,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         even_batches: bool | None = None,
         strategy: str | None = None,
     ) -> None:
-        arguments.refuse_unsupported(
-            {
-                "megatron_lm_plugin": megatron_lm_plugin,
-            }
-        )
+        megatron = arguments.read_megatron(megatron_lm_plugin, parallelism_config)
         arguments.refuse_unsupported_environment()
         plugins = arguments.read_plugins({"fsdp_plugin": fsdp_plugin})
         engines = arguments.read_deepspeed(deepspeed_plugin, deepspeed_plugins, strategy, plugins)
@@ -119,6 +117,8 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         mode = arguments.read_mixed_precision(mixed_precision, plugins["deepspeed"])
         handlers = arguments.read_handlers(kwargs_handlers)
         dynamo = arguments.read_dynamo(dynamo_backend, dynamo_plugin)
+        if megatron is not None:
+            parallelism_config = megatron.parallelism(topology.world_size())
         parallelism = arguments.read_parallelism(parallelism_config, torch_tp_plugin)
         accumulation = arguments.read_accumulation(gradient_accumulation_steps, gradient_accumulation_plugin)
         self.dataloader_config = arguments.read_loader_config(
@@ -143,6 +143,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         name, plugin = strategies.choose(asked, plugins, parallelism, self.num_processes)
         self._strategy = strategies.find(name)(StrategySetup(self._place, handlers, mode, plugin, parallelism, mesh))
         division.divide(self._strategy.division)
+        self._clip_to = 0.0 if megatron is None else megatron.gradient_clipping
         self._prepared = Prepared()
         self._saver = None
         self._registered: list[Any] = []
@@ -244,9 +245,15 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         self._strategy.adopt(optimizer)
         if self._moves(device_placement):
             move_state(optimizer)
+        if self._clip_to:
+            optimizer.register_step_pre_hook(self._clip_before_step)
         prepared = self._strategy.wrap_optimizer(optimizer, self.gradient_state, self.scaler)
         self._prepared.remember(optimizer, prepared, self._prepared.optimizers)
         return prepared
+
+    def _clip_before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """MegatronLMPlugin(gradient_clipping=...)."""
+        self._strategy.clip_grad_norm(list(parameters_of(optimizer)), self._clip_to, 2.0)  # type: ignore[arg-type]
 
     def prepare_data_loader(
         self, data_loader: Any, device_placement: bool | None = None, slice_fn_for_dispatch: Any = None

@@ -23,6 +23,7 @@ from .precision import check_mode, choose_recipe
 
 if TYPE_CHECKING:
     from .plugins.deepspeed import DeepSpeedPlugin
+    from .plugins.megatron import MegatronLMPlugin
     from .plugins.parallelism import ParallelismConfig
     from .precision.fp8 import Recipe
     from .tracking.running import RunningTrackers
@@ -63,6 +64,23 @@ def read_plugins(given: dict[str, Any]) -> dict[str, Any]:
         if plugin is not None and all(kind.__name__ != _PLUGINS[name] for kind in type(plugin).__mro__):
             raise TypeError(f"{name}={_short(plugin)}: pass a {_PLUGINS[name]}")
     return {name.removesuffix("_plugin"): plugin for name, plugin in given.items()}
+
+
+def read_megatron(plugin: Any, parallelism: ParallelismConfig | None) -> MegatronLMPlugin | None:
+    """The plugin that asks for tensor and pipeline parallelism, if there is one.
+
+    Raises:
+        NotImplementedError: it is of another class.
+        ValueError: it is given beside a `parallelism_config`.
+    """
+    if plugin is None:
+        return None
+    if all(kind.__name__ != "MegatronLMPlugin" for kind in type(plugin).__mro__):
+        refuse_unsupported({"megatron_lm_plugin": plugin})
+    if parallelism is not None:
+        raise ValueError("megatron_lm_plugin and parallelism_config ask for the same: pass one")
+    found: MegatronLMPlugin = plugin
+    return found
 
 
 def refuse_unsupported_environment() -> None:

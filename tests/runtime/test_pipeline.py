@@ -15,7 +15,7 @@ from torch import nn
 from accelerate_runtime import Accelerator, ParallelismConfig
 from accelerate_runtime.strategies.pipeline.layout import lay_out
 from accelerate_runtime.strategies.pipeline.order import interleaved, one_forward_one_backward
-from accelerate_runtime.utils import TorchPipelineParallelConfig
+from accelerate_runtime.utils import MegatronLMPlugin, TorchPipelineParallelConfig
 
 SCRIPT = Path(__file__).parent / "scripts" / "broken_pipeline.py"
 
@@ -96,6 +96,22 @@ def test_the_handler_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_pipeline_needs_its_size() -> None:
     with pytest.raises(ValueError, match=r"pass Accelerator\(parallelism_config=ParallelismConfig\(pp_size="):
         Accelerator(strategy="pipeline")
+
+
+def test_megatron_lms_plugin_asks_for_the_same() -> None:
+    plugin = MegatronLMPlugin(tp_degree=1, pp_degree=2, num_micro_batches=8, recompute_activations=True)
+    config = plugin.parallelism(4)
+    assert (config.pp_size, config.dp_replicate_size, plugin.gradient_clipping) == (2, 2, 1.0)
+    assert config.pp_handler is not None
+    assert (config.pp_handler.num_microbatches, config.pp_handler.activation_checkpointing) == (8, True)
+    with pytest.raises(NotImplementedError, match=r"MegatronLMPlugin\(use_distributed_optimizer=\.\.\.\): options of"):
+        MegatronLMPlugin(use_distributed_optimizer=True)
+    with pytest.raises(ValueError, match="takes 2 processes for each copy of the model, but there are 3"):
+        plugin.parallelism(3)
+    with pytest.raises(ValueError, match="num_micro_batches=4\\) needs pp_degree > 1"):
+        MegatronLMPlugin(num_micro_batches=4)
+    with pytest.raises(ValueError, match="ask for the same: pass one"):
+        Accelerator(megatron_lm_plugin=plugin, parallelism_config=config)
 
 
 @pytest.mark.e2e

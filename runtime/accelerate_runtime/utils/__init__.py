@@ -23,6 +23,7 @@ _HOMES = {
     "DynamoBackend": "plugins",
     "FP8BackendType": "plugins",
     "FullyShardedDataParallelPlugin": "plugins.fsdp",
+    "MegatronLMPlugin": "plugins.megatron",
     "GradScalerKwargs": "plugins",
     "GradientAccumulationPlugin": "plugins",
     "HfDeepSpeedConfig": "plugins.zero_config",
@@ -298,6 +299,9 @@ if TYPE_CHECKING:
     )
     from ..plugins.fsdp import (
         FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin,
+    )
+    from ..plugins.megatron import (
+        MegatronLMPlugin as MegatronLMPlugin,
     )
     from ..plugins.parallelism import (
         DeepSpeedSequenceParallelConfig as DeepSpeedSequenceParallelConfig,

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from accelerate_runtime import Accelerator, ParallelismConfig
-from accelerate_runtime.utils import GradScalerKwargs, TorchPipelineParallelConfig
+from accelerate_runtime import Accelerator, ParallelismConfig, division
+from accelerate_runtime.utils import GradScalerKwargs, MegatronLMPlugin, TorchPipelineParallelConfig
 
 
 class Block(nn.Module):
@@ -157,6 +157,19 @@ def check_1f1b_needs_a_loss_inside() -> None:
         assert model(TEXTS[:8]).shape == (8, 20)
     with pytest.raises(NotImplementedError, match=r"'1f1b'.*mixed_precision='fp16' needs: use schedule='gpipe'"):
         pipeline({"schedule": "1f1b"}, mixed_precision="fp16")
+
+
+def check_megatron_lms_plugin_clips_before_each_step() -> None:
+    plugin = MegatronLMPlugin(pp_degree=2, num_micro_batches=4, gradient_clipping=0.4)
+    accelerator, model = Accelerator(megatron_lm_plugin=plugin), made(Reader)
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(groups(model), lr=0.01))
+    for x, y in zip(TEXTS.split(8), LABELS.split(8), strict=True):
+        accelerator.backward(of_script(model, x, y))
+        optimizer.step()
+        optimizer.zero_grad()
+    weights = accelerator.get_state_dict(model)
+    if me == 0:
+        torch.testing.assert_close(weights, alone(1)[2], rtol=1e-4, atol=1e-6)
 
 
 def check_evaluation_gives_the_output_on_all_processes() -> None:
@@ -314,6 +327,7 @@ def check_stages_draw_apart_and_the_processes_alike() -> None:
     mine = torch.rand(3).tolist()
     torch.manual_seed(3)
     assert torch.rand(3).tolist() == mine  # the process's own numbers go on as if nothing had been drawn
+    division.forget()  # what comes after this file is of other accelerators
 
 
 class Drops(nn.Module):
