@@ -144,7 +144,7 @@ def test_what_this_version_does_not_spread() -> None:
         pass
     with pytest.raises(RuntimeError, match="parallelism_config"):
         _ = accelerator.tensor_parallel_rank
-    with pytest.raises(NotImplementedError, match="pipeline"):
+    with pytest.raises(RuntimeError, match="parallelism_config"):
         _ = accelerator.pipeline_parallel_rank
 
 

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from ...devices import CPU
 from .elsewhere import Elsewhere, covered, is_elsewhere
 from .layout import Layout
 
@@ -169,8 +170,9 @@ class Stages:
 
     def _drawing_apart(self) -> AbstractContextManager[None]:
         kind = self._device.type
-        devices = [] if kind == "cpu" else [self._device]
-        return torch.random.fork_rng(devices, device_type="cuda" if kind == "cpu" else kind)
+        if kind == CPU.name:
+            return torch.random.fork_rng([])
+        return torch.random.fork_rng([self._device], device_type=kind)
 
     def real(self, value: Any) -> Any:
         """What was sent in place of `value`."""
