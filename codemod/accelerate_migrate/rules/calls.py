@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from accelerate_migrate.analysis.library import LOGGING_METHODS
 from accelerate_migrate.analysis.plan import Plan
@@ -89,3 +89,20 @@ def moves_storage(node: ast.Lambda) -> bool:
         and bool(given)
         and body.func.value.id == given[0].arg
     )
+
+
+def says_the_same(one: object, other: object, stand_ins: Mapping[ast.Call, ast.expr]) -> bool:
+    """Whether two pieces of code say the same, where calls in the first one are read as their stand-ins."""
+    if isinstance(one, ast.Call) and one in stand_ins:
+        return says_the_same(stand_ins[one], other, stand_ins)
+    if isinstance(one, list):
+        return (
+            isinstance(other, list)
+            and len(one) == len(other)
+            and all(says_the_same(a, b, stand_ins) for a, b in zip(one, other, strict=True))
+        )
+    if isinstance(one, ast.AST):
+        return type(one) is type(other) and all(
+            says_the_same(getattr(one, name, None), getattr(other, name, None), stand_ins) for name in one._fields
+        )
+    return type(one) is type(other) and one == other

@@ -8,24 +8,34 @@ from accelerate_migrate.analysis.atoms import Role
 from accelerate_migrate.analysis.library import DATA_PARALLEL
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import if_around, library_calls, method_calls, without_module
+from accelerate_migrate.rules.spread_calls import DATA_PARALLEL_CALL, call_plainly, plain_call
+
+_SPLIT = (
+    "split each batch over the GPUs, and so do the processes now (split_batches): the batch size must be a multiple of "
+    "their number"
+)
 
 
 def apply(context: Context) -> None:
     """Unwrap ``nn.DataParallel(model)`` and ask for split batches."""
     found = False
     for call, names in library_calls(context.plan):
-        if "torch.nn.parallel.data_parallel" in names:
-            context.manual(
-                call,
-                f"{short(call)} spreads a part of the model over GPUs by itself; every process would use all of them",
-            )
+        if DATA_PARALLEL_CALL in names and not context.is_gone(call):
+            plain = plain_call(context, call) if names == {DATA_PARALLEL_CALL} and context.may_change(call) else None
+            if plain is not None:
+                found = True
+                context.migrated(call, f"{short(call)} -> {short(plain)}: it {_SPLIT}")
+                call_plainly(context, call, plain)
+            else:
+                context.manual(
+                    call,
+                    f"{short(call)} spreads a part of the model over GPUs by itself; every process would use all of "
+                    "them",
+                )
         if not names <= DATA_PARALLEL or not context.may_change(call) or not call.args:
             continue
         found = True
-        message = (
-            "DataParallel split each batch over the GPUs, and so do the processes now (split_batches): the batch "
-            "size must be a multiple of their number"
-        )
+        message = f"DataParallel {_SPLIT}"
         if _is_saved_wrapped(context, call):
             context.review(call, f"{message}; checkpoints are written without the prefix `module.`")
         else:
@@ -74,7 +84,8 @@ RULE = Rule(
     before="net = nn.DataParallel(net)",
     after="accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))",
     safety="Exact on one process. Batch normalisation still sees each process's part, as it did. "
-    "`nn.parallel.data_parallel` inside a model is left and named.",
+    "`nn.parallel.data_parallel` becomes the module's own call; where its inputs may be a tuple, or it has further "
+    "arguments, it is left and named.",
     apply=apply,
     order=15,
     essential=True,

@@ -12,7 +12,14 @@ from accelerate_migrate.analysis.scopes import binding_scope
 from accelerate_migrate.analysis.values import flatten, is_device, is_index
 from accelerate_migrate.edits import AddArgument, Unwrap
 from accelerate_migrate.rules.base import Context, Rule, short
-from accelerate_migrate.rules.calls import is_map_location, keyword, library_names, method_calls, moves_storage
+from accelerate_migrate.rules.calls import (
+    is_map_location,
+    keyword,
+    library_names,
+    method_calls,
+    moves_storage,
+    says_the_same,
+)
 
 
 def apply(context: Context) -> None:
@@ -261,30 +268,13 @@ def _same_branches(context: Context, node: ast.If, owners: dict[ast.Call, ast.ex
     if isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not):
         branch, other = other, branch
     inside = [n for s in branch for n in ast.walk(s) if isinstance(n, ast.Call) and n in owners]
-    if not inside or not context.may_change(node) or not _equal(branch, other, owners):
+    if not inside or not context.may_change(node) or not says_the_same(branch, other, owners):
         return
     if all(context.device_here(call) is not None for call in inside):
         context.edit(Unwrap(node, "body" if branch is node.body else "orelse"))
         context.gone.add(node.test)
         context.gone.update(other)
         context.migrated(node.test, f"`if {short(node.test)}` chose between devices only, which hold everywhere now")
-
-
-def _equal(one: object, other: object, owners: dict[ast.Call, ast.expr]) -> bool:
-    """Whether two pieces of code say the same, moves in the first one aside."""
-    if isinstance(one, ast.Call) and one in owners:
-        return _equal(owners[one], other, owners)
-    if isinstance(one, list):
-        return (
-            isinstance(other, list)
-            and len(one) == len(other)
-            and all(_equal(a, b, owners) for a, b in zip(one, other, strict=True))
-        )
-    if isinstance(one, ast.AST):
-        return type(one) is type(other) and all(
-            _equal(getattr(one, name, None), getattr(other, name, None), owners) for name in one._fields
-        )
-    return type(one) is type(other) and one == other
 
 
 # ---- single moves

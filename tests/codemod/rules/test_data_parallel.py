@@ -96,7 +96,128 @@ def test_a_class_of_ones_own_called_dataparallel_stays() -> None:
     )
 
 
-def test_the_functional_form_inside_a_model_is_named_and_left() -> None:
+NET = """
+    +accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))
+     model = Net()
+     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+     loader = DataLoader(data, batch_size=32, shuffle=True)
+    +model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+"""
+
+
+def test_a_model_that_spreads_its_layers_over_gpus_calls_them() -> None:
+    check_migrated(
+        SPLIT,
+        """
+
+
+         class Net(nn.Module):
+             def __init__(self, gpus=2):
+                 super().__init__()
+                 self.gpus = gpus
+                 self.layers = nn.Linear(8, 3)
+
+             def forward(self, x):
+        -        if x.is_cuda and self.gpus > 1:
+        -            out = nn.parallel.data_parallel(self.layers, x, range(self.gpus))
+        !            AM180 migrated: the batch size must be a multiple of their number
+        -        else:
+        -            out = self.layers(x)
+        +        out = self.layers(x)
+                 return out.relu()
+
+
+        """,
+        NET,
+        TRAINED,
+    )
+
+
+def test_a_spread_call_that_returns_before_the_plain_one_goes() -> None:
+    check_migrated(
+        SPLIT,
+        """
+
+
+         class Net(nn.Module):
+             def __init__(self):
+                 super().__init__()
+                 self.gpus = [0, 1]
+                 self.layers = nn.Linear(8, 3)
+
+             def forward(self, x):
+        -        if x.is_cuda and len(self.gpus) > 1:
+        -            return nn.parallel.data_parallel(self.layers, x, self.gpus)
+        !            AM180 migrated
+                 return self.layers(x)
+
+
+        """,
+        NET,
+        TRAINED,
+    )
+
+
+def test_a_spread_call_beside_a_plain_one_is_chosen_no_more() -> None:
+    check_migrated(
+        SPLIT,
+        NET.replace("Net()", "nn.Linear(8, 3)"),
+        """
+         for x, y in loader:
+             optimizer.zero_grad()
+        -    out = nn.parallel.data_parallel(model, x) if torch.cuda.is_available() else model(x)
+        !    AM180 migrated
+        +    out = model(x)
+             loss = F.cross_entropy(out, y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_spread_tuple_is_taken_apart_and_other_work_beside_it_stays() -> None:
+    check_migrated(
+        SPLIT,
+        """
+
+
+         class Net(nn.Module):
+             def __init__(self):
+                 super().__init__()
+                 self.mix = nn.Bilinear(8, 8, 3)
+
+             def forward(self, x):
+                 if x.is_cuda:
+                     x = x.contiguous()
+        -            return nn.parallel.data_parallel(self.mix, (x, x), device_ids=[0, 1])
+        !            AM180 migrated: self.mix(x, x)
+        +            return self.mix(x, x)
+                 return self.mix(x, x)
+
+
+        """,
+        NET,
+        TRAINED,
+    )
+
+
+def test_a_spread_call_with_further_arguments_is_named_and_left() -> None:
+    check_migrated(
+        PREPARED,
+        """
+         for x, y in loader:
+             out = nn.parallel.data_parallel(model, x, [0, 1], module_kwargs={}) if x.is_cuda else model(x)
+        !    AM180 manual: spreads a part of the model over GPUs by itself
+             loss = F.cross_entropy(out, y)
+        -    loss.backward()
+        +    accelerator.backward(loss)
+             optimizer.step()
+        """,
+    )
+
+
+def test_a_spread_call_whose_inputs_may_be_a_tuple_is_named_and_left() -> None:
     check_migrated(
         PREPARED,
         """
