@@ -20,6 +20,7 @@ def make_mesh(device_type: str, shape: tuple[int, ...], names: tuple[str, ...]) 
         device_type: such as "cuda" or "cpu".
     """
     mesh = init_device_mesh(device_type, shape, mesh_dim_names=names)
+    mesh.__dict__["__deepcopy__"] = lambda _: mesh  # copies of models would hold groups of their own
     hold(mesh)
     return mesh
 
