@@ -108,12 +108,36 @@ class BatchSamplerShard(StandIn):
         return self._irregular.get(number)
 
     def __iter__(self) -> Iterator[Any]:
-        by_index = is_plain_batch_sampler(self.batches) and not self.split and not self.atoms
-        rounds = self._deal_turns(self._turns()) if by_index else self.rounds(self._advance(self.batches))
-        for number, (parts, share) in enumerate(rounds):
+        if is_plain_batch_sampler(self.batches) and not self.split and not self.atoms:
+            return self._cut_out()
+        return self._own(self.rounds(self._advance(self.batches)))
+
+    def _own(self, rounds: Iterator[tuple[list[Any], Share | None]], first: int = 0) -> Iterator[Any]:
+        for number, (parts, share) in enumerate(rounds, first):
             self.remember(number, share)
             if share is None or share.sizes[self.index]:
                 yield parts[self.index]
+
+    def _cut_out(self) -> Iterator[Any]:
+        """This process's batches of torch's own batch sampler, cut out of the indices of a round: this is quicker."""
+        size = self.batches.batch_size
+        whole, low = size * self.count, size * self.index
+        high, start = low + size, None
+        for number, indices in enumerate(self._advance(BatchSampler(self.batches.sampler, whole, drop_last=False))):
+            start = start or indices
+            if len(indices) != whole:
+                turn = self._cut(indices)
+                if self.batches.drop_last and len(turn[-1]) < size:
+                    turn.pop()
+                yield from self._own(self._deal_turns([turn] if turn else [], self._cut(start)), number)
+                return
+            if self._irregular:
+                self.remember(number, None)
+            yield indices[low:high]
+
+    def _cut(self, indices: list[Any]) -> list[list[Any]]:
+        size = self.batches.batch_size
+        return [indices[start : start + size] for start in range(0, len(indices), size)]
 
     def remember(self, number: int, share: Share | None) -> None:
         """Keep what `share(number)` is to tell."""
@@ -129,16 +153,6 @@ class BatchSamplerShard(StandIn):
             return self._split_rounds(source)
         return self._deal_turns(iter(lambda: list(itertools.islice(source, self.count)), []))
 
-    def _turns(self) -> Iterator[list[Any]]:
-        """The batches of each round of torch's own batch sampler, cut out of the round's indices: this is quicker."""
-        size = self.batches.batch_size
-        for indices in self._advance(BatchSampler(self.batches.sampler, size * self.count, drop_last=False)):
-            turn = [indices[start : start + size] for start in range(0, len(indices), size)]
-            if self.batches.drop_last and len(turn[-1]) < size:
-                turn.pop()
-            if turn:
-                yield turn
-
     def _split_rounds(self, source: Iterator[Any]) -> Iterator[tuple[list[Any], Share | None]]:
         start: list[Any] = []
         for batch in source:
@@ -151,8 +165,9 @@ class BatchSamplerShard(StandIn):
     def _is_short(self, batch: list[Any]) -> bool:
         return self.batch_size is not None and len(batch) != self.batch_size
 
-    def _deal_turns(self, turns: Iterable[list[Any]]) -> Iterator[tuple[list[Any], Share | None]]:
-        start: list[Any] = []
+    def _deal_turns(
+        self, turns: Iterable[list[Any]], start: list[Any] | None = None
+    ) -> Iterator[tuple[list[Any], Share | None]]:
         full_turn = [self.batch_size] * self.count if self.batch_size is not None else None
         for turn in turns:
             if start and full_turn is not None and [*map(len, turn)] == full_turn:  # the rule, made short
