@@ -47,6 +47,8 @@ def notes(module: Module, store: Store | None, skipped: frozenset[int]) -> list[
             message = "not PyTorch; not migrated"
         elif method == "cuda" or any(map(is_cuda_tensor_type, named)):
             message = "moves to CUDA in a file that does not train by itself; not migrated"
+        elif "torch.cuda.set_device" in named:
+            message = "chooses a CUDA device in a file that does not train by itself; not migrated"
         elif method == "backward":
             message = "no loss that an optimizer of this file steps on; not migrated"
         elif machinery is not None:

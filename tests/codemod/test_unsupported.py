@@ -116,6 +116,11 @@ def test_a_library_file_that_moves_to_cuda_is_named() -> None:
          def ones(n):
              return torch.ones(n).cuda()
         !    AM900 note: moves to CUDA in a file that does not train by itself
+
+
+         def choose(rank):
+             torch.cuda.set_device(rank)
+        !    AM900 note: chooses a CUDA device in a file that does not train by itself
         """
     )
 
