@@ -156,7 +156,8 @@ class FullyShardedDataParallel(Strategy):
         parameters = list(parameters)
         for sharded in (True, False):  # apart: torch's loops over many tensors take no mixture
             chosen = [one for one in parameters if isinstance(one, DTensor) == sharded]
-            super().clip_grad_value(chosen, clip_value)
+            if any(one.grad is not None for one in chosen):
+                super().clip_grad_value(chosen, clip_value)
 
     def current(self, parameters: Iterable[Any]) -> list[Any]:
         """The shards of the parameters."""

@@ -128,7 +128,7 @@ class WholeState:
                 "prepare() was given an optimizer that has another number of parameter groups on each stage of the "
                 "pipeline: make it before prepare(), of the parameters of the whole model."
             )
-        if not all(ordered for *_, ordered in everyone):
+        if all(named is None for named, *_ in everyone) and not all(ordered for *_, ordered in everyone):
             raise ValueError(
                 "prepare() was given an optimizer that was made of a model cut into stages already, with parameters in "
                 "another order than the model's: their order in the whole model is not known. Make the optimizer "
