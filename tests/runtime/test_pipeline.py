@@ -44,6 +44,14 @@ def test_stages_are_balanced_by_their_parameters() -> None:
     assert lay_out(nn.Sequential(*[nn.Linear(2, 2) for _ in range(4)]), 4, None, ()).cuts == ("1", "2", "3")
 
 
+def test_blocks_are_not_cut_inside() -> None:
+    net = Net()
+    net.blocks = nn.ModuleList(nn.ModuleDict({"up": nn.Linear(4, 16), "down": nn.Linear(16, 4)}) for _ in range(3))
+    assert lay_out(net, 2, None, ()).cuts in [("blocks.1",), ("blocks.2",)]  # a residual connection may go around "up"
+    straight = nn.Sequential(nn.Sequential(*[nn.Linear(2, 2) for _ in range(3)]), nn.Linear(2, 2))
+    assert lay_out(straight, 2, None, ()).cuts == ("0.2",)
+
+
 @pytest.mark.parametrize(
     ("stages", "split_points", "at_end", "told"),
     [

@@ -42,12 +42,11 @@ from .alike import check_alike
 from .base import Strategy, StrategySetup
 from .buffers import share_buffers
 from .recomputing import recompute
-from .sharding import Sharded, bring
+from .sharding import NEED_WHOLE_TENSORS, Sharded, bring
 from .wrapping import ignored_parameters, parameters_that_cannot_be_sharded, parts_to_wrap
 
 logger = logging.getLogger(__name__)
 
-_NEED_WHOLE_TENSORS = ("LBFGS", "Adafactor")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
@@ -141,7 +140,7 @@ class FullyShardedDataParallel(Strategy):
         Raises:
             ValueError: it cannot work on shards.
         """
-        if type(optimizer).__name__ in _NEED_WHOLE_TENSORS:
+        if type(optimizer).__name__ in NEED_WHOLE_TENSORS:
             raise ValueError(
                 f"prepare() was given {type(optimizer).__name__}, which works on whole parameters, of which FSDP has a "
                 "part on each process. Use another optimizer, or train without FSDP."
@@ -151,6 +150,14 @@ class FullyShardedDataParallel(Strategy):
             self._adopted.add(optimizer)
             dtensors.adapt_loops(optimizer)
             dtensors.speaks_whole_state(optimizer, keep=self.place.is_main_process)
+
+    def clip_grad_value(self, parameters: Iterable[nn.Parameter], clip_value: float) -> None:
+        """Clip each number of the gradients."""
+        parameters = list(parameters)
+        for sharded in (True, False):  # apart: torch's loops over many tensors take no mixture
+            chosen = [one for one in parameters if isinstance(one, DTensor) == sharded]
+            if any(one.grad is not None for one in chosen):
+                super().clip_grad_value(chosen, clip_value)
 
     def current(self, parameters: Iterable[Any]) -> list[Any]:
         """The shards of the parameters."""

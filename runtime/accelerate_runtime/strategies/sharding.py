@@ -13,6 +13,9 @@ from torch.distributed.tensor import DTensor
 
 from ..collectives import broadcast_object_list
 
+NEED_WHOLE_TENSORS = ("LBFGS", "Adafactor")
+"""Optimizers that would step something else on parts of parameters."""
+
 Init = Callable[[nn.Module], None]
 
 

@@ -524,6 +524,20 @@ def check_odd_parameters_and_buffers_train_as_under_ddp() -> None:
             torch.testing.assert_close(value, ends[0][1][name], rtol=1e-5, atol=1e-6)
 
 
+def check_what_zero_would_train_otherwise_is_refused() -> None:
+    plugin = DeepSpeedPlugin(zero_stage=2, hf_ds_config={"train_micro_batch_size_per_gpu": 4})
+    accelerator = Accelerator(deepspeed_plugin=plugin)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    with pytest.raises(ValueError, match="Adafactor, which works on whole parameters"):
+        accelerator.prepare(model, torch.optim.Adafactor(model.parameters()))
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    model[0].requires_grad_(True)
+    with pytest.raises(RuntimeError, match="were frozen when ZeRO took up"):
+        model.backward(model(torch.ones(4, 4)).mean())
+
+
 def check_models_are_sharded_while_they_are_made() -> None:
     plugin = DeepSpeedPlugin(zero_stage=3)
     accelerator = Accelerator(deepspeed_plugin=plugin)

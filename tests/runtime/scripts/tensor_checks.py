@@ -442,6 +442,20 @@ def check_tensor_gradients_are_clipped_by_value_and_by_their_largest() -> None:
             torch.testing.assert_close(gradient, theirs.grad, rtol=1e-4, atol=1e-6, msg=name)
 
 
+def check_tensor_gradients_beside_whole_ones_are_clipped_by_value() -> None:
+    with tensor({"plan": {"0": "colwise", "2": "rowwise"}}) as accelerator:
+        torch.manual_seed(0)
+        plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4), nn.Linear(4, 4))
+        model = accelerator.prepare(copy.deepcopy(plain))
+        for one in (model, plain):
+            one(torch.ones(3, 4)).mean().backward()
+        accelerator.clip_grad_value_(model.parameters(), 0.01)
+        nn.utils.clip_grad_value_(plain.parameters(), 0.01)
+        for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+            gradient = ours.grad.full_tensor() if isinstance(ours.grad, DTensor) else ours.grad
+            torch.testing.assert_close(gradient, theirs.grad)
+
+
 def check_a_plugin_of_old_asks_for_tensor_parallelism() -> None:
     with pytest.warns(FutureWarning, match="ParallelismConfig"):
         accelerator = Accelerator(torch_tp_plugin=TorchTensorParallelPlugin(tp_size=2))

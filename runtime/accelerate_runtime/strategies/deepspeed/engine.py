@@ -34,6 +34,7 @@ class EngineModel(nn.Module):
         self.__dict__["_finished"] = False  # whether they were exchanged, for the step that comes
         self.__dict__["loaded"] = False  # whether weights were loaded, of which the optimizer does not know
         self.__dict__["engine_reads"] = False  # whether it is the engine that asks for a state dict
+        self.__dict__["frozen"] = []  # parameters of the optimizer that ZeRO left out, since they were frozen
         self.__dict__["clipping"] = 0.0  # of the config, in each step in which the script clips to nothing else
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -54,6 +55,12 @@ class EngineModel(nn.Module):
         """Add the gradients of `loss` to those of the window."""
         if self.engine is None:
             self._make()
+        if any(parameter.requires_grad for parameter in self.frozen):
+            raise RuntimeError(
+                "backward() was called with parameters that were frozen when ZeRO took up the optimizer's, and are not "
+                "any more: it would leave them as they are. Have them require gradients in prepare(), and freeze them "
+                "afterwards; or save_state(), and go on with a new Accelerator."
+            )
         optimizer = self.engine.optimizer
         if self._finished:
             raise RuntimeError(

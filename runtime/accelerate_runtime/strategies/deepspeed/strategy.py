@@ -24,6 +24,7 @@ from ...topology import DistributedType
 from ..alike import check_alike
 from ..base import Strategy, StrategySetup
 from ..buffers import share_buffers
+from ..sharding import NEED_WHOLE_TENSORS
 from . import making
 from .dummies import DummyOptim, DummyScheduler
 from .engine import EngineModel, start_alike
@@ -93,8 +94,13 @@ class DeepSpeed(Strategy):
         """Have the engine step `optimizer`.
 
         Raises:
-            ValueError: there is one already.
+            ValueError: there is one already, or it cannot work on parts of parameters.
         """
+        if self.plugin.zero_stage and type(optimizer).__name__ in NEED_WHOLE_TENSORS:
+            raise ValueError(
+                f"prepare() was given {type(optimizer).__name__}, which works on whole parameters, of which ZeRO has a "
+                "part on each process. Use another optimizer, or zero_stage=0."
+            )
         if self._optimizer is None:
             self._optimizer = optimizer
             self._groups = [list(group["params"]) for group in optimizer.param_groups]
@@ -210,6 +216,7 @@ class DeepSpeed(Strategy):
         self._let_go = making.keep_while(model, engine)
         making.engines.add(engine)
         model.__dict__["clipping"] = float(config["gradient_clipping"])
+        model.__dict__["frozen"] = self._frozen() if engine.zero_optimization() else []
         engine.training = model.training
         guard(model)
         share_buffers(model.module, self.setup)
@@ -218,6 +225,9 @@ class DeepSpeed(Strategy):
             optimizer.param_groups = engine.basic_optimizer.param_groups  # for schedulers that were made with it
         if self._scheduler is not None:
             self._scheduler[1].scheduler = engine.lr_scheduler
+
+    def _frozen(self) -> list[nn.Parameter]:
+        return [parameter for group in self._groups for parameter in group if not parameter.requires_grad]
 
     def _made(self, module: nn.Module) -> EngineModel | None:
         """The prepared model of `module`, if it has an engine."""

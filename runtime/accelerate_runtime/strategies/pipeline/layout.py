@@ -104,11 +104,15 @@ def _found(model: nn.Module, stages: int, order: list[str], at_end: Sequence[str
     """Where to cut, and the blocks: of the chains of blocks that there are, the one that balances best."""
     sizes = _sizes(model, at_end)
     best: tuple[int, list[str], list[str]] | None = None
+    chains: list[str] = []
     for name, module in model.named_modules():
         if isinstance(module, (nn.ModuleList, nn.Sequential, nn.ModuleDict)):
             blocks = [f"{name}.{child}" if name else child for child, _ in module.named_children()]
             found = _balance(order, sizes, blocks, stages)
-            if found is not None and (best is None or found[0] < best[0]):
+            if found is None or _inside(model, name, chains):
+                continue
+            chains.append(name)
+            if best is None or found[0] < best[0]:
                 best = (*found, blocks)
     if best is None:
         raise ValueError(
@@ -118,6 +122,21 @@ def _found(model: nn.Module, stages: int, order: list[str], at_end: Sequence[str
             + _some(name for name in order if name)
         )
     return best[1], best[2]
+
+
+def _inside(model: nn.Module, name: str, chains: list[str]) -> bool:
+    """Whether the module is in a block of one of `chains`, whose forward may lead a connection around the module.
+
+    That of an nn.Sequential does not.
+    """
+    above = name
+    straight = True
+    while above:
+        above = above.rpartition(".")[0]
+        straight = straight and isinstance(model.get_submodule(above), nn.Sequential)
+        if above in chains:
+            return not straight
+    return False
 
 
 def _sizes(model: nn.Module, at_end: Sequence[str]) -> dict[str, int]:

@@ -231,8 +231,9 @@ class Stages:
     def _uses_others(self, stage: int) -> RuntimeError:
         names = ", ".join(self._elsewhere.used) or "a value that an earlier stage did not send"
         return RuntimeError(
-            f"pipeline: stage {stage} of {self._layout.stages} uses {names}, which another stage has. Modules must be "
-            "called in the order in which they are registered: name those that are used after the last block in "
+            f"pipeline: stage {stage} of {self._layout.stages} (cut at {', '.join(self._layout.cuts)}) uses {names}, "
+            "which another stage has. Modules must be called in the order in which they are registered: "
+            "name those that are used after the last block in "
             "TorchPipelineParallelConfig(at_end=[...]), or choose where to cut, split_points=[...]."
         )
 

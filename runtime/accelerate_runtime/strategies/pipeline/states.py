@@ -121,14 +121,16 @@ class WholeState:
     def _of_all(self, named: list[list[str]], own: list[list[str]], had_all: bool, ordered: bool) -> list[list[str]]:
         """The names in each group of an optimizer of the whole model, in their order."""
         share = self._share
-        everyone: list[Any] = [None] * share.ranks
-        dist.all_gather_object(everyone, (named if had_all else None, own, ordered), share.pipeline)
+        told: list[Any] = [None] * share.ranks
+        dist.all_gather_object(told, (named, had_all, own, ordered), share.pipeline)
+        whole = any(had_all for _, had_all, *_ in told)  # a stage that has all of its parameters can't see it alone
+        everyone = [(names if whole else None, owned, in_order) for names, _, owned, in_order in told]
         if len({len(owned) for _, owned, _ in everyone}) > 1:
             raise ValueError(
                 "prepare() was given an optimizer that has another number of parameter groups on each stage of the "
                 "pipeline: make it before prepare(), of the parameters of the whole model."
             )
-        if not all(ordered for *_, ordered in everyone):
+        if all(named is None for named, *_ in everyone) and not all(ordered for *_, ordered in everyone):
             raise ValueError(
                 "prepare() was given an optimizer that was made of a model cut into stages already, with parameters in "
                 "another order than the model's: their order in the whole model is not known. Make the optimizer "
