@@ -533,9 +533,14 @@ def check_what_zero_would_train_otherwise_is_refused() -> None:
     model[0].requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model, optimizer = accelerator.prepare(model, optimizer)
-    model[0].requires_grad_(True)
-    with pytest.raises(RuntimeError, match="were frozen when ZeRO took up"):
-        model.backward(model(torch.ones(4, 4)).mean())
+    parts = accelerator.unwrap_model(model)
+    parts[0].requires_grad_(True)
+    with pytest.raises(RuntimeError, match="are not frozen any more"):
+        accelerator.backward(model(torch.ones(4, 4)).mean())
+    parts[0].requires_grad_(False)
+    parts[1].weight.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="are frozen now"):
+        accelerator.backward(model(torch.ones(4, 4)).mean())
 
 
 def check_models_are_sharded_while_they_are_made() -> None:

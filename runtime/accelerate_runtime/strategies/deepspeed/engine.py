@@ -34,7 +34,8 @@ class EngineModel(nn.Module):
         self.__dict__["_finished"] = False  # whether they were exchanged, for the step that comes
         self.__dict__["loaded"] = False  # whether weights were loaded, of which the optimizer does not know
         self.__dict__["engine_reads"] = False  # whether it is the engine that asks for a state dict
-        self.__dict__["frozen"] = []  # parameters of the optimizer that ZeRO left out, since they were frozen
+        self.__dict__["stepped"] = []  # parameters of the optimizer that ZeRO steps, with gradients or without
+        self.__dict__["left_out"] = []  # those that it does not, since they were frozen when it was made
         self.__dict__["clipping"] = 0.0  # of the config, in each step in which the script clips to nothing else
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -55,12 +56,15 @@ class EngineModel(nn.Module):
         """Add the gradients of `loss` to those of the window."""
         if self.engine is None:
             self._make()
-        if any(parameter.requires_grad for parameter in self.frozen):
-            raise RuntimeError(
-                "backward() was called with parameters that were frozen when ZeRO took up the optimizer's, and are not "
-                "any more: it would leave them as they are. Have them require gradients in prepare(), and freeze them "
-                "afterwards; or save_state(), and go on with a new Accelerator."
-            )
+        for parameters, wanted, would in (
+            (self.stepped, True, "are frozen now: it would step them all the same, by momentum and weight decay"),
+            (self.left_out, False, "are not frozen any more: it would leave them as they are"),
+        ):
+            if any(parameter.requires_grad != wanted for parameter in parameters):
+                raise RuntimeError(
+                    f"backward() was called where parameters that ZeRO took up in prepare() {would}. Freeze and "
+                    "unfreeze before prepare(), or save_state() and go on with a new Accelerator."
+                )
         optimizer = self.engine.optimizer
         if self._finished:
             raise RuntimeError(

@@ -216,7 +216,10 @@ class DeepSpeed(Strategy):
         self._let_go = making.keep_while(model, engine)
         making.engines.add(engine)
         model.__dict__["clipping"] = float(config["gradient_clipping"])
-        model.__dict__["frozen"] = self._frozen() if engine.zero_optimization() else []
+        if engine.zero_optimization():
+            parameters = [parameter for group in self._groups for parameter in group]
+            model.__dict__["stepped"] = [parameter for parameter in parameters if parameter.requires_grad]
+            model.__dict__["left_out"] = [parameter for parameter in parameters if not parameter.requires_grad]
         engine.training = model.training
         guard(model)
         share_buffers(model.module, self.setup)
@@ -225,9 +228,6 @@ class DeepSpeed(Strategy):
             optimizer.param_groups = engine.basic_optimizer.param_groups  # for schedulers that were made with it
         if self._scheduler is not None:
             self._scheduler[1].scheduler = engine.lr_scheduler
-
-    def _frozen(self) -> list[nn.Parameter]:
-        return [parameter for group in self._groups for parameter in group if not parameter.requires_grad]
 
     def _made(self, module: nn.Module) -> EngineModel | None:
         """The prepared model of `module`, if it has an engine."""
