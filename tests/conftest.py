@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else DeepSpeed, which Accelerate imports, says what it chose
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _PAUSE = 0.2  # seconds between two looks
 _ANSWER = 30.0  # seconds that a store may take to answer
+_GRACE = 10.0  # seconds that machine 0 may take to say who did not come
 _FIRST_WORD, _NEXT_WORD = 10.0, 60.0  # seconds after which those who wait say for whom
 _TICKET, _VERDICT, _READ = "accelerate_runtime/machine/{}", "accelerate_runtime/verdict", "accelerate_runtime/read"
 
@@ -50,7 +51,8 @@ def meet(plan: LaunchPlan, say: Callable[[str], None]) -> TCPStore:
     """
     seconds = float(plan.rendezvous_options["timeout"])
     store = _open(plan) if plan.machine_rank == 0 else _reach(plan, _Waiting(seconds, say))
-    waiting = _Waiting(seconds, say)  # anew: machine 0's began before ours, so that it ends before ours
+    # anew, and longer where it is machine 0 that tells: its own may have begun after ours
+    waiting = _Waiting(seconds if plan.machine_rank == 0 else seconds + _GRACE, say)
     ticket = _TICKET.format(plan.machine_rank)
     if store.add(f"{ticket}/count", 1) > 1:
         raise ConfigError(f"another machine has already come as machine_rank {plan.machine_rank}; each needs its own")
