@@ -127,7 +127,7 @@ def test_megatron_lms_plugin_asks_for_the_same() -> None:
     ("how", "told"),
     [
         ("killed", r"process 1 \(pid \d+\) .*SIGKILL"),
-        ("order", r"pipeline: stage 1 of 2 uses norm\.weight, norm\.bias, which another stage has"),
+        ("order", r"pipeline: stage 1 of 2 \(cut at blocks\.2\) uses norm\.weight, norm\.bias, which another stage"),
     ],
 )
 def test_where_a_stage_fails_all_end_and_the_cause_is_told(how: str, told: str) -> None:
