@@ -130,14 +130,7 @@ def _fill_optimizer(config: HfDeepSpeedConfig, origins: dict[str, str], prepared
             "of torch's"
         )
     known = {"lr": optimizer.lr, "weight_decay": optimizer.weight_decay, **optimizer.kwargs}
-    for name, value in (said.get("params") or {}).items():
-        if value == AUTO:
-            if name not in known:
-                raise ValueError(
-                    f"{config.source} says optimizer.params.{name}: 'auto', but DummyOptim was made without {name}"
-                )
-            config.set_value(f"optimizer.params.{name}", known[name])
-            origins[f"optimizer.params.{name}"] = f"DummyOptim({name}=...)"
+    _fill_parameters(config, origins, "optimizer", "DummyOptim", known)
     if prepared.on_cpu and str(said.get("type", "")).lower() in ("adam", "adamw"):
         _default(config, "optimizer.params.torch_adam", True)  # its own would be compiled, for minutes
 
@@ -167,14 +160,20 @@ def _fill_scheduler(config: HfDeepSpeedConfig, origins: dict[str, str], prepared
         known["warmup_max_lr"] = prepared.optimizer.param_groups[0]["lr"]
     if scheduler.total_num_steps is not None:
         known["total_num_steps"] = math.ceil(scheduler.total_num_steps / divisor)
-    for name, value in (said.get("params") or {}).items():
+    _fill_parameters(config, origins, "scheduler", "DummyScheduler", known)
+
+
+def _fill_parameters(
+    config: HfDeepSpeedConfig, origins: dict[str, str], section: str, maker: str, known: dict[str, Any]
+) -> None:
+    """Put what `maker` was made with in the place of "auto" in the parameters of `section`."""
+    for name, value in (config.get_value(section).get("params") or {}).items():
         if value == AUTO:
+            place = f"{section}.params.{name}"
             if name not in known:
-                raise ValueError(
-                    f"{config.source} says scheduler.params.{name}: 'auto', but DummyScheduler was made without {name}"
-                )
-            config.set_value(f"scheduler.params.{name}", known[name])
-            origins[f"scheduler.params.{name}"] = f"DummyScheduler({name}=...)"
+                raise ValueError(f"{config.source} says {place}: 'auto', but {maker} was made without {name}")
+            config.set_value(place, known[name])
+            origins[place] = f"{maker}({name}=...)"
 
 
 def _fill_from_hidden_size(config: HfDeepSpeedConfig, model: nn.Module) -> None:
