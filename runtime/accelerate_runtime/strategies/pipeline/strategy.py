@@ -198,27 +198,21 @@ class PipelineParallel(Strategy):
 
     # Training
 
-    @contextmanager
-    def no_sync(self, model: nn.Module) -> Iterator[None]:
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """A context in which a backward leaves gradients to the copies of this stage's own."""
-        gradients = self._gradients.get(model)
-        if gradients is None:
-            yield
-            return
-        before, gradients.exchanging = gradients.exchanging, False
-        try:
-            yield
-        finally:
-            gradients.exchanging = before
+        return self._exchanging(model, False)
+
+    def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+        """A context in which backward exchanges gradients."""
+        return self._exchanging(model, True)
 
     @contextmanager
-    def sync_in_backward(self, model: nn.Module) -> Iterator[None]:
-        """A context in which backward exchanges gradients."""
+    def _exchanging(self, model: nn.Module, whether: bool) -> Iterator[None]:
         gradients = self._gradients.get(model)
         if gradients is None:
             yield
             return
-        before, gradients.exchanging = gradients.exchanging, True
+        before, gradients.exchanging = gradients.exchanging, whether
         try:
             yield
         finally:
