@@ -138,9 +138,14 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             arguments.handler_of(handlers, GradScalerKwargs),
             arguments.read_fp8_recipe(mode, handlers),
         )
-        mesh = build_mesh(parallelism, self._place)
         asked = strategies.asked_for_by(strategy, self._place.device)
         name, plugin = strategies.choose(asked, plugins, parallelism, self.num_processes)
+        first = not AcceleratorState._shared_state  # later ones may be made by some of the processes
+        if self.num_processes > 1 and (first or parallelism is not None):
+            from .strategies.alike import check_settings
+
+            check_settings(name, mode, plugin, parallelism, accumulation, self.dataloader_config)
+        mesh = build_mesh(parallelism, self._place)
         self._strategy = strategies.find(name)(StrategySetup(self._place, handlers, mode, plugin, parallelism, mesh))
         division.divide(self._strategy.division)
         self._clip_to = 0.0 if megatron is None else megatron.gradient_clipping

@@ -89,26 +89,27 @@ def together(name: str, action: Callable[..., T], *args: Any, **kwargs: Any) -> 
         raise
 
 
-def explain(name: str, error: RuntimeError, waited: float | None = None) -> None:
+def explain(name: str, error: RuntimeError, waited: float | None = None, place: str | None = None) -> None:
     """Raise MissingProcessError instead of `error`, if that tells of a lost connection or a timeout.
 
     Args:
         waited: for how many seconds, where that is known.
+        place: the script's line that it came from; None is the one that is running.
     """
     text = str(error)
     words = (str(CPU.backend), "Timed out", "timed out")
     lost = isinstance(error, dist.DistError) or any(word in text for word in words)
     if lost and not isinstance(error, MissingProcessError) and dist.is_initialized():
-        _raise_missing(name, error, "" if waited is None else f" {waited:.0f} s")
+        _raise_missing(name, error, "" if waited is None else f" {waited:.0f} s", place or _place())
 
 
-def _raise_missing(name: str, error: RuntimeError, waited: str) -> NoReturn:
+def _raise_missing(name: str, error: RuntimeError, waited: str, place: str) -> NoReturn:
     me = dist.get_rank()
-    _note("waits", name)
+    _note("waits", name, place)
     records = _records([rank for rank in range(dist.get_world_size()) if rank != me])
     came = [rank for rank, record in records.items() if _came(record)]
     missing = [rank for rank in records if rank not in came]
-    here = f"process {me} waited{waited} in {name} (call {_mine.calls}, {_place()})"
+    here = f"process {me} waited{waited} in {name} (call {_mine.calls}, {place})"
     told = "; ".join(f"process {rank} {_said(records[rank])}" for rank in missing)
     if missing:
         too = f" Process{'es' * (len(came) > 1)} {', '.join(map(str, came))} waited too." if came else ""
@@ -195,7 +196,10 @@ def _place() -> str:
 
 
 class _Hook:
-    """Notes what a process stopped with, then lets Python show it."""
+    """Notes what a process stopped with, then lets Python show it.
+
+    What came out of an engine's own exchange, in the middle of a model, is explained here.
+    """
 
     def __init__(self, before: Callable[..., Any]) -> None:
         self.before = before
@@ -205,5 +209,10 @@ class _Hook:
             frames = traceback.extract_tb(trace)
             own = [frame for frame in frames if not frame.filename.startswith(_PACKAGES)] or frames
             place = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "?"
+            if isinstance(error, RuntimeError):
+                try:
+                    explain("an exchange between the processes", error, place=place)
+                except MissingProcessError as explained:
+                    kind, error, trace = MissingProcessError, explained, explained.__traceback__
             _note("failed", f"{kind.__name__}: {error}"[:300], place)
         self.before(kind, error, trace)

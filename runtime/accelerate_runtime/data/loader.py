@@ -44,6 +44,7 @@ class DataLoaderShard(DataLoader[Any]):
         share: tells how batch number i was dealt (None: evenly, without padding).
         dealing: what deals the samples, where it is ours.
         prepare_pass: called where a pass begins.
+        inspect: is given the batches of a pass, and gives them back.
     """
 
     position: Position
@@ -64,13 +65,14 @@ class DataLoaderShard(DataLoader[Any]):
         share: Callable[[int], Share | None] | None = None,
         dealing: BatchSamplerShard | IterableDatasetShard | None = None,
         prepare_pass: Sequence[Callable[[], object]] = (),
+        inspect: Callable[[Iterator[Any]], Iterator[Any]] | None = None,
     ) -> None:
         # Deliberately not DataLoader.__init__: this is a view of two loaders that exist already.
         own = self.__dict__
         own["base"], own["source"], own["gradient_state"] = base, source, gradient_state
         own["device"], own["non_blocking"], own["_deliver"] = device, non_blocking, deliver
         own["_processes"], own["_split"] = processes, split_batches
-        own["_share"], own["dealing"], own["_prepare_pass"] = share, dealing, prepare_pass
+        own["_share"], own["dealing"], own["_prepare_pass"], own["_inspect"] = share, dealing, prepare_pass, inspect
         own["position"] = Position(base, source, processes, process_index, self._round_size())
         own["skipped"] = None
 
@@ -115,7 +117,8 @@ class DataLoaderShard(DataLoader[Any]):
         return last is None and state.num_steps > 1 and state.sync_with_dataloader
 
     def _batches(self, this: Pass, reading: Reading, last: int | None) -> Iterator[Any]:
-        return self._looking_ahead(this, reading) if self._looks_ahead(last) else reading.opened.iterator
+        batches = self._looking_ahead(this, reading) if self._looks_ahead(last) else reading.opened.iterator
+        return batches if self._inspect is None else self._inspect(batches)
 
     def _looking_ahead(self, this: Pass, reading: Reading) -> Iterator[Any]:
         iterator = reading.opened.iterator

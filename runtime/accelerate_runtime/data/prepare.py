@@ -13,6 +13,7 @@ from ..accumulation import GradientState
 from ..division import Division
 from ..plugins import DataLoaderConfiguration
 from ..random import ForkedRandomness, draw_alike, shared_seed, synchronize_rng_states
+from ..same_batches import SameBatches
 from ..structures import send_to_device
 from ..topology import Topology
 from .fetching import draw_apart
@@ -75,6 +76,7 @@ def prepare_loader(
         share=part.share,
         dealing=part.dealing,
         prepare_pass=part.prepare_pass,
+        inspect=SameBatches(division) if division.shared else None,
     )
 
 

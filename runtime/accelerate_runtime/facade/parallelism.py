@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..collectives import all_gather_object
 from ..models import has_device_map
 from ..topology import DistributedType, Topology
 from .settings import Settings
@@ -127,17 +126,11 @@ def build_mesh(config: ParallelismConfig | None, place: Topology) -> Any:
     """The device mesh of `config`, which is checked against the processes there are; None where there is none.
 
     Raises:
-        ValueError: it takes another number of processes, or the processes have different ones.
+        ValueError: it takes another number of processes.
     """
     if config is None or (config.total_size == 1 and place.num_processes == 1):
         return None
     if config.total_size == 1:
         config.dp_replicate_size = place.num_processes
     config.check_processes(place.num_processes)
-    everyone: list[dict[str, int]] = all_gather_object(config.sizes)
-    for name in config.sizes:
-        theirs = [sizes[name] for sizes in everyone]
-        if len(set(theirs)) > 1:  # they would make different groups, and wait for each other
-            told = ", ".join(f"{size} on process {rank}" for rank, size in enumerate(theirs))
-            raise ValueError(f"ParallelismConfig: {name} is {told}")
     return config.get_device_mesh(place.device.type)

@@ -10,9 +10,30 @@ from ..collectives import all_gather_object
 from .base import StrategySetup
 
 
+def check_settings(strategy: str, mixed_precision: str, *settings: Any) -> None:
+    """Compare how the processes are to train, before they form groups for it: else they would wait for each other.
+
+    Every process must call this.
+
+    Args:
+        strategy: its name.
+        settings: configuration objects, each compared attribute by attribute; None is one that was not given.
+
+    Raises:
+        ValueError: something differs; the message says what, on each process.
+    """
+    asked = {"the strategy": strategy, "mixed_precision": mixed_precision}
+    for one in settings:
+        if one is not None:
+            asked |= _attributes(one)
+    _compare("Accelerator()", asked)
+
+
 def check_alike(strategy: str, setup: StrategySetup, model: nn.Module) -> None:
     """Compare what the processes train, and how, before they exchange anything: else they would wait for each other, or
     train something that nobody asked for.
+
+    Every process must call this.
 
     Args:
         strategy: its name.
@@ -20,22 +41,29 @@ def check_alike(strategy: str, setup: StrategySetup, model: nn.Module) -> None:
     Raises:
         ValueError: something differs; the message says what, on each process.
     """
-    plugin = setup.plugin
     asked: dict[str, Any] = {"the strategy": strategy, "mixed_precision": setup.mixed_precision}
-    if plugin is not None:
-        settings: dict[str, Any] = plugin.compared() if hasattr(plugin, "compared") else vars(plugin)
-        asked |= {f"{type(plugin).__name__}.{name}": _told(value) for name, value in settings.items()}
-    if setup.parallelism is not None:
-        sizes = {name: value for name, value in vars(setup.parallelism).items() if "mesh" not in name}
-        asked |= {f"ParallelismConfig.{name}": _told(value) for name, value in sizes.items()}
+    for one in (setup.plugin, setup.parallelism):
+        if one is not None:
+            asked |= _attributes(one)
     asked |= {"the model's class": type(model).__name__}
     asked |= {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    _compare("prepare()", asked)
+
+
+def _attributes(settings: Any) -> dict[str, str]:
+    """What of a configuration object must be the same on all processes, by the names that a message gives them."""
+    found: dict[str, Any] = settings.compared() if hasattr(settings, "compared") else vars(settings)
+    kind = type(settings).__name__
+    return {f"{kind}.{name}": _told(value) for name, value in found.items() if "mesh" not in name}
+
+
+def _compare(call: str, asked: dict[str, Any]) -> None:
     everyone: list[dict[str, Any]] = all_gather_object(asked)
     for name in {name: None for one in everyone for name in one}:
         values = [one.get(name, "not there") for one in everyone]
         if any(value != values[0] for value in values):
             told = ", ".join(f"{value} on process {rank}" for rank, value in enumerate(values))
-            raise ValueError(f"prepare() was asked for different things: {name} is {told}")
+            raise ValueError(f"{call} was asked for different things: {name} is {told}")
 
 
 def _told(value: Any) -> str:

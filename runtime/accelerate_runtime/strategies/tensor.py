@@ -23,6 +23,7 @@ from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
 from ..plugins.parallelism import TorchTensorParallelConfig
 from ..precision.scaling import parameters_of
 from ..random import draw_alike
+from ..same_batches import check_first_inputs
 from ..structures import map_tensors
 from ..topology import DistributedType
 from ..versions import is_torch_version
@@ -97,6 +98,7 @@ class TensorParallel(FullyShardedDataParallel):
         self._note(model, before)
         for name, trial in trials:
             trial.arm(model.get_submodule(name))
+        check_first_inputs(model, self.division)
         return model
 
     def _split(self, model: nn.Module, plan: Plan, given: dict[int, torch.Tensor]) -> None:

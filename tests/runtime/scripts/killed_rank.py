@@ -18,10 +18,15 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from accelerate_runtime import Accelerator, DeepSpeedPlugin, FullyShardedDataParallelPlugin
+from accelerate_runtime.utils import ParallelismConfig, TorchPipelineParallelConfig
 
 ENGINES: dict[str, dict[str, Any]] = {
     "fsdp": {"fsdp_plugin": FullyShardedDataParallelPlugin()},
     **{f"zero{stage}": {"deepspeed_plugin": DeepSpeedPlugin(zero_stage=stage)} for stage in (1, 3)},
+    "tensor": {"parallelism_config": ParallelismConfig(tp_size=2)},
+    "pipeline": {
+        "parallelism_config": ParallelismConfig(pp_size=2, pp_handler=TorchPipelineParallelConfig(num_microbatches=2))
+    },
 }
 
 
@@ -30,6 +35,7 @@ def main(engine: str, rank: int, port: int) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=10))
     accelerator = Accelerator(cpu=True, **ENGINES[engine])
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    torch.manual_seed(0)
     loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=4)
     model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
     for number, (x,) in enumerate(loader):

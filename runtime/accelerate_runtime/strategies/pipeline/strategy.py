@@ -14,6 +14,7 @@ from torch import nn
 from ... import topology, waiting
 from ...compilation import is_compiled_module
 from ...plugins.pipeline import TorchPipelineParallelConfig
+from ...same_batches import check_first_inputs
 from ...versions import is_torch_version
 from ..alike import check_alike
 from ..base import Strategy, StrategySetup
@@ -124,6 +125,7 @@ class PipelineParallel(Strategy):
         schedule = Schedule(handler.schedule, number, stages, sums, handler.loss_fn)
         model.forward = PipelinedForward(model, running, schedule, share, gradients, self._sharing_buffers(model))
         states.guard(model, share)
+        check_first_inputs(model, self.division)
         self._shares[model], self._gradients[model] = share, gradients
         return model
 
