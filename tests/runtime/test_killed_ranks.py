@@ -1,4 +1,4 @@
-"""Under every engine a process that is killed ends all, in bounded time; the others name it, and so does the launcher."""
+"""Under every engine a killed process ends all, in bounded time; the others name it, and so does the launcher."""
 
 from __future__ import annotations
 

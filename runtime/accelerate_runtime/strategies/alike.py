@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch.distributed as dist
 from torch import nn
 
-from ..collectives import all_gather_object
+from .. import waiting
 from .base import StrategySetup
 
 
@@ -58,7 +59,12 @@ def _attributes(settings: Any) -> dict[str, str]:
 
 
 def _compare(call: str, asked: dict[str, Any]) -> None:
-    everyone: list[dict[str, Any]] = all_gather_object(asked)
+    everyone: list[dict[str, Any]] = [asked] * dist.get_world_size()
+    try:
+        dist.all_gather_object(everyone, asked)
+    except RuntimeError as error:
+        waiting.explain(call, error)  # not counted as a call: messages count those of the script
+        raise
     for name in {name: None for one in everyone for name in one}:
         values = [one.get(name, "not there") for one in everyone]
         if any(value != values[0] for value in values):
