@@ -740,3 +740,168 @@ def test_function_with_two_roles_for_one_parameter() -> None:
             """,
         }
     )
+
+
+def test_two_scripts_have_one_factory_make_their_objects() -> None:
+    """Each prepares what it got, under its own names."""
+    check_program(
+        {
+            "factory.py": """
+                 import torch
+                 from torch import nn
+                 from torch.utils.data import DataLoader, TensorDataset
+
+
+                 def build_model():
+                     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+                 def build_loader(batch_size):
+                     data = TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
+                     return DataLoader(data, batch_size=batch_size, shuffle=True)
+            """,
+            "pretrain.py": """
+                 import torch
+                 import torch.nn.functional as F
+                +from accelerate_runtime import Accelerator
+
+                 from factory import build_loader, build_model
+
+
+                 def main():
+                -    model = build_model().cuda()
+                +    accelerator = Accelerator()
+                +    model = build_model()
+                     loader = build_loader(8)
+                     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                +    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+                     for x, y in loader:
+                -        x, y = x.cuda(), y.cuda()
+                         optimizer.zero_grad()
+                         loss = F.cross_entropy(model(x), y)
+                -        loss.backward()
+                +        accelerator.backward(loss)
+                         optimizer.step()
+
+
+                 if __name__ == "__main__":
+                     main()
+            """,
+            "finetune.py": """
+                 import torch
+                 import torch.nn.functional as F
+                +from accelerate_runtime import Accelerator
+
+                 from factory import build_loader, build_model
+
+
+                 def main():
+                +    accelerator = Accelerator()
+                     net = build_model()
+                -    net.cuda()
+                     loader = build_loader(4)
+                     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+                +    net, optimizer, loader = accelerator.prepare(net, optimizer, loader)
+                     for x, y in loader:
+                -        x, y = x.cuda(), y.cuda()
+                         optimizer.zero_grad()
+                -        F.cross_entropy(net(x), y).backward()
+                +        accelerator.backward(F.cross_entropy(net(x), y))
+                         optimizer.step()
+
+
+                 if __name__ == "__main__":
+                     main()
+            """,
+        }
+    )
+
+
+def test_one_of_two_scripts_has_the_factory_make_two_loaders() -> None:
+    """What goes by several names there is prepared where it is made, once, and for both scripts."""
+    check_program(
+        {
+            "factory.py": """
+                 import torch
+                 from torch import nn
+                 from torch.utils.data import DataLoader, TensorDataset
+
+
+                 def build_model():
+                     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+                -def build_loader(batch_size):
+                +def build_loader(accelerator, batch_size):
+                     data = TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
+                -    return DataLoader(data, batch_size=batch_size, shuffle=True)
+                +    return accelerator.prepare(DataLoader(data, batch_size=batch_size, shuffle=True))
+            """,
+            "pretrain.py": """
+                 import torch
+                 import torch.nn.functional as F
+                +from accelerate_runtime import Accelerator
+
+                 from factory import build_loader, build_model
+
+
+                 def main():
+                -    model = build_model().cuda()
+                -    loader = build_loader(8)
+                +    accelerator = Accelerator()
+                +    model = build_model()
+                +    loader = build_loader(accelerator, 8)
+                     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                +    model, optimizer = accelerator.prepare(model, optimizer)
+                     for x, y in loader:
+                -        x, y = x.cuda(), y.cuda()
+                         optimizer.zero_grad()
+                         loss = F.cross_entropy(model(x), y)
+                -        loss.backward()
+                +        accelerator.backward(loss)
+                         optimizer.step()
+
+
+                 if __name__ == "__main__":
+                     main()
+            """,
+            "finetune.py": """
+                 import torch
+                 import torch.nn.functional as F
+                +from accelerate_runtime import Accelerator
+
+                 from factory import build_loader, build_model
+
+
+                 def main():
+                -    net = build_model().cuda()
+                -    loader = build_loader(8)
+                -    test_loader = build_loader(4)
+                +    accelerator = Accelerator()
+                +    net = build_model()
+                +    loader = build_loader(accelerator, 8)
+                +    test_loader = build_loader(accelerator, 4)
+                     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+                +    net, optimizer = accelerator.prepare(net, optimizer)
+                     for x, y in loader:
+                -        x, y = x.cuda(), y.cuda()
+                         optimizer.zero_grad()
+                -        F.cross_entropy(net(x), y).backward()
+                +        accelerator.backward(F.cross_entropy(net(x), y))
+                         optimizer.step()
+                     right = 0
+                     with torch.no_grad():
+                         for x, y in test_loader:
+                -            x, y = x.cuda(), y.cuda()
+                -            right += (net(x).argmax(1) == y).sum().item()
+                -    print(right / len(test_loader.dataset))
+                +            output, y = accelerator.gather_for_metrics((net(x), y))
+                +            right += (output.argmax(1) == y).sum().item()
+                +    accelerator.print(right / len(test_loader.dataset))
+
+
+                 if __name__ == "__main__":
+                     main()
+            """,
+        }
+    )

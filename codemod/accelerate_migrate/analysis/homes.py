@@ -213,27 +213,55 @@ def _chosen(
         if not held_by:
             told = f"the {site.role.value} made here is not held by a plain variable"
             raise Unclear(told, training.made_at(site), about=[site])
-        most = max(len(covered[place.scope]) for place in held_by)
-        scopes = {place.scope for place in held_by if len(covered[place.scope]) == most}
-        scope = scopes.pop() if len(scopes) == 1 else training.outermost(scopes)
-        names = [place for place in held_by if place.scope is scope]
-        plain = [place for place in names if not place.name.endswith("]")]
-        used = [place for place in plain or names if _is_used_to_train(training, place)] or (plain or names)
-        if len(used) > 1 and site.role is Role.MODEL:  # `net` is trained, `bare_net` beside it is saved
-            used = [place for place in used if _is_run(training, place)] or used
-        attributes = [place for place in used if "." in place.name]
-        if len(used) > 1 and len(attributes) == 1:
-            used = attributes
-        if len(used) > 1 and where_made is not None:
-            chosen.append(where_made)
-            continue
-        if len(used) > 1:
-            listed = " and ".join(f"`{place.name}`" for place in used)
-            told = f"the {site.role.value} made here goes by several names: {listed}"
-            raise Unclear(told, training.made_at(site), about=[site])
-        if used[0] not in chosen:
-            chosen.append(used[0])
+        programs = _by_program(training, site, held_by)
+        homes = [_one_of(training, site, places_of_one, covered, where_made) for places_of_one in programs]
+        if where_made in homes:
+            homes = [where_made]  # for all programs that come there
+        chosen += [home for home in homes if home not in chosen]
     return chosen
+
+
+def _one_of(
+    training: Training, site: Site, held_by: list[Home], covered: dict[ast.AST, set[Site]], where_made: Home | None
+) -> Home:
+    """The place of several that an object is trained in."""
+    most = max(len(covered[place.scope]) for place in held_by)
+    scopes = {place.scope for place in held_by if len(covered[place.scope]) == most}
+    scope = scopes.pop() if len(scopes) == 1 else training.outermost(scopes)
+    names = [place for place in held_by if place.scope is scope]
+    plain = [place for place in names if not place.name.endswith("]")]
+    used = [place for place in plain or names if _is_used_to_train(training, place)] or (plain or names)
+    if len(used) > 1 and site.role is Role.MODEL:  # `net` is trained, `bare_net` beside it is saved
+        used = [place for place in used if _is_run(training, place)] or used
+    attributes = [place for place in used if "." in place.name]
+    if len(used) > 1 and len(attributes) == 1:
+        used = attributes
+    if len(used) > 1 and where_made is not None:
+        return where_made
+    if len(used) > 1:
+        listed = " and ".join(f"`{place.name}`" for place in used)
+        told = f"the {site.role.value} made here goes by several names: {listed}"
+        raise Unclear(told, training.made_at(site), about=[site])
+    return used[0]
+
+
+def _by_program(training: Training, site: Site, places: list[Home]) -> list[list[Home]]:
+    """The places, apart by the scripts that each have a factory in common make an object of their own."""
+    made = training.made_at(site)
+    scopes = list(dict.fromkeys(place.scope for place in places))
+    if made is None or len(scopes) == 1:
+        return [places]
+    factory = training.module.function(made)
+    programs: list[tuple[set[ast.AST], list[ast.AST]]] = []
+    for scope in scopes:
+        above, own = set(training.callers_of(scope)), [scope]
+        for program in [program for program in programs if program[0] & above]:
+            programs.remove(program)
+            above, own = above | program[0], own + program[1]
+        programs.append((above, own))
+    if not all(any(factory in training.called_from(scope) for scope in own) for _, own in programs):
+        return [places]
+    return [[place for place in places if place.scope in own] for _, own in programs]
 
 
 def _where_made(training: Training, site: Site) -> Home | None:
