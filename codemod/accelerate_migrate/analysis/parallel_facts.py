@@ -158,10 +158,24 @@ class ParallelFacts:
                         found[name] = wrapped.id
         return found
 
+    @cached_property
+    def taken_out(self) -> frozenset[str]:
+        """The variables that only hold what a wrapper wraps, ``bare = model.module`` below ``model = DDP(model)``."""
+        assigned = [n for n in self.training.module.walk() if isinstance(n, ast.Assign) and len(n.targets) == 1]
+        wrappers = {ast.unparse(n.targets[0]) for n in assigned if self.wrapped(n) is not None}
+        made: dict[str, set[bool]] = {}
+        for node in assigned:
+            if isinstance(node.targets[0], ast.Name):
+                value = node.value
+                taken = isinstance(value, ast.Attribute) and value.attr == "module"
+                taken = taken and ast.unparse(value.value) in wrappers  # type: ignore[attr-defined]
+                made.setdefault(node.targets[0].id, set()).add(taken)
+        return frozenset(name for name, ways in made.items() if ways == {True})
+
     @property
     def aliases(self) -> frozenset[str]:
         """The names of models that are not to be prepared under this name."""
-        return self.bare | self.renamed.keys() if self.active else frozenset()
+        return self.bare | self.renamed.keys() | self.taken_out if self.active else frozenset()
 
     def rewraps(self, statement: ast.stmt) -> bool:
         """``model = DDP(model.cuda(), …)``: a statement that only wraps (and moves) what it rebinds."""

@@ -142,3 +142,34 @@ def test_synchronised_batch_normalisation_stays() -> None:
         REST,
         TRAINED,
     )
+
+
+def test_what_the_wrapper_wraps_is_no_second_model() -> None:
+    """The wrapper is handed to a function that trains, what it wraps to what saves."""
+    check_migrated(
+        IMPORTS,
+        """
+         def train(model, optimizer, loader):
+             for x, y in loader:
+                 optimizer.zero_grad()
+        -        F.cross_entropy(model(x.cuda()), y.cuda()).backward()
+        +        accelerator.backward(F.cross_entropy(model(x), y))
+                 optimizer.step()
+
+
+        -dist.init_process_group("nccl")
+        -rank = dist.get_rank()
+        -model = DDP(nn.Linear(8, 3).cuda(rank), device_ids=[rank])
+        -bare = model.module
+        +accelerator = Accelerator()
+        +model = nn.Linear(8, 3)
+        +bare = accelerator.unwrap_model(model)
+        """,
+        REST,
+        """
+         train(model, optimizer, loader)
+        -if rank == 0:
+        -    torch.save(bare.state_dict(), "net.pt")
+        +accelerator.save(accelerator.get_state_dict(bare), "net.pt")
+        """,
+    )
