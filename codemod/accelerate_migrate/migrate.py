@@ -158,8 +158,12 @@ class _Component:
             script = self.parsed.get(member)
             if script is None:
                 continue
-            if named is None or member is named:
+            if member is named or (named is None and module is None):
                 self._settle(_refused(script, member, unclear))
+            elif named is None:
+                assert module is not None
+                told = f"in line {unclear.line} of {os.path.basename(module.path)}: {unclear.message}"
+                self._settle(_refused(script, member, Unclear(told)))
             else:
                 told = f"it trains together with {os.path.basename(named.path)}: {unclear.message}"
                 self._settle(_refused(script, member, Unclear(told)))

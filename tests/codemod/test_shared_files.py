@@ -47,3 +47,20 @@ def test_what_only_another_run_leads_to_is_left_and_named() -> None:
     assert after[after.index("def main():") :] == lines[lines.index("def main():") :]
     said = {finding.line for finding in results["evaluate.py"].findings}
     assert lines.index("    print(accuracy(net.cuda(), torch.randn(4, 8)))") + 1 in said
+
+
+def test_a_refusal_about_what_another_file_makes_names_that_file() -> None:
+    factory = b"from torch import nn\n\n\ndef build():\n    return nn.Linear(4, 2)\n"
+    train = b"""\
+import torch
+from factory import build
+
+net = build().cuda()
+other = net
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+(net(torch.ones(2, 4).cuda()) + other(torch.zeros(2, 4).cuda())).sum().backward()
+optimizer.step()
+"""
+    (finding,) = migrated({"factory.py": factory, "train.py": train})["train.py"].findings
+    assert "in line 5 of factory.py: the model made here goes by several names: `net` and `other`" in finding.message
+    assert finding.line == 1
