@@ -1,7 +1,7 @@
-"""A first look at a loader: a loop that shows something of one batch and stops, as notebooks like to do.
+"""A first look at a loader: a loop that shows something of its batches, or counts them, as notebooks like to do.
 
-It trains and measures nothing, so it may run before `prepare`, over the loader as it was made. What it drew must not be
-used behind it: that batch never went through a prepared loader.
+It trains and measures nothing, so it may run before `prepare`, over the loader as it was made: every process sees all
+batches, as one did. What it drew must only be shown behind it: that batch never went through a prepared loader.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from accelerate_migrate.analysis.devices import is_pure_move
 from accelerate_migrate.analysis.training import Training
 
 _LOOPS = (ast.For, ast.AsyncFor)
+_MOVES = ("to", "cuda", "backward", "append", "extend")  # what is kept would be used on another device
 
 
 def is_peek(training: Training, statement: ast.AST) -> bool:
-    """Whether a statement is a loop that takes one batch of a loader, shows it and keeps nothing of it."""
+    """Whether a statement is a loop over a loader that shows its first batch, or, before `prepare`, looks at all of
+    them where they are; behind it they are only printed."""
     if not isinstance(statement, ast.For) or statement.orelse:
         return False
     if not training.loaders_of(training.value(statement.iter)):
@@ -24,10 +26,40 @@ def is_peek(training: Training, statement: ast.AST) -> bool:
         return len(statement.body) == 1 and is_peek(training, inner)
     *shown, last = statement.body
     bound = _stored(statement)
-    return (
-        isinstance(last, ast.Break)
-        and all(_only_shows(training, part, bound) for part in shown)
-        and not _is_used_behind(training, statement, bound)
+    first = isinstance(last, ast.Break) and all(_only_shows(training, part, bound) for part in shown)
+    looks = first or (_is_before_prepare(training, statement) and _only_looks(training, statement))
+    return looks and not _is_used_behind(training, statement, bound)
+
+
+def _is_before_prepare(training: Training, loop: ast.For) -> bool:
+    """Whether a model or an optimizer to prepare is only made behind a loop, in the same function or file."""
+    module = training.module
+    scope = module.function(loop)
+    made = [training.made_at(site) for site in training.models | training.optimizers]
+    behind = [m for m in made if isinstance(m, ast.expr) and module.function(m) is scope and m.lineno > loop.lineno]
+    return any(module.loop_around(m, within=scope) is None for m in behind)
+
+
+def _only_looks(training: Training, loop: ast.For) -> bool:
+    """Whether a loop leaves batches where they are, and hands them to no function of the program."""
+    return not any(_takes_along(training, part) for part in loop.body) and not any(
+        isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom, *_LOOPS, ast.While))
+        for part in loop.body
+        for node in ast.walk(part)
+    )
+
+
+def _takes_along(training: Training, statement: ast.stmt) -> bool:
+    """Whether a statement moves something to a device, or calls a model or a function of the program."""
+    return any(
+        isinstance(node, ast.Call)
+        and (
+            training.forwards(node)
+            or training.store.calls.get(node)
+            or (isinstance(node.func, ast.Attribute) and node.func.attr in _MOVES)
+            or any(keyword.arg == "device" for keyword in node.keywords)
+        )
+        for node in ast.walk(statement)
     )
 
 
@@ -60,9 +92,20 @@ def _is_used_behind(training: Training, loop: ast.For, bound: set[str]) -> bool:
             continue
         if node in inside or (module.function(node) is scope and node.lineno < loop.lineno):
             continue
-        if not _is_bound_anew(training, node, loop):
+        if not _is_bound_anew(training, node, loop) and not _is_printed(training, node):
             return True
     return False
+
+
+def _is_printed(training: Training, name: ast.Name) -> bool:
+    statement = training.module.statement(name)
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and isinstance(statement.value.func, ast.Name)
+        and statement.value.func.id == "print"
+        and not _takes_along(training, statement)
+    )
 
 
 def _is_bound_anew(training: Training, name: ast.Name, loop: ast.For) -> bool:
