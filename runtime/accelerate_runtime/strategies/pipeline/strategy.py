@@ -245,7 +245,7 @@ class PipelineParallel(Strategy):
         share = self._shares.get(model)
         if share is None:
             return model.state_dict()
-        return waiting.together("get_state_dict", states.whole_state, model, share)
+        return waiting.for_whole("get_state_dict", states.whole_state, model, share)
 
     def reading(self, model: nn.Module) -> AbstractContextManager[None]:
         """A context in which `model.state_dict()` gives this process's part."""
