@@ -58,12 +58,6 @@ def test_methods_that_are_not_there_yet_say_so() -> None:
         accelerator.savestate  # noqa: B018
 
 
-def test_an_engine_asked_for_by_the_launcher_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
-    with pytest.raises(NotImplementedError, match="ACCELERATE_USE_MEGATRON_LM"):
-        Accelerator()
-
-
 @pytest.mark.parametrize("mode", ["fp32", "FP16", "", "half"])
 def test_an_unknown_precision_is_named_with_those_allowed(mode: str) -> None:
     with pytest.raises(ValueError, match=f"mixed_precision='{mode}': allowed are 'no', 'fp16', 'bf16' and 'fp8'"):

@@ -114,11 +114,16 @@ def test_megatron_lms_plugin_asks_for_the_same() -> None:
     assert (config.pp_handler.num_microbatches, config.pp_handler.activation_checkpointing) == (8, True)
     with pytest.raises(NotImplementedError, match=r"MegatronLMPlugin\(use_distributed_optimizer=\.\.\.\): options of"):
         MegatronLMPlugin(use_distributed_optimizer=True)
+    assert MegatronLMPlugin(use_distributed_optimizer=False, expert_model_parallel_size=1).tp_degree == 1
     with pytest.raises(ValueError, match="takes 2 processes for each copy of the model, but there are 3"):
         plugin.parallelism(3)
     with pytest.raises(ValueError, match="num_micro_batches=4\\) needs pp_degree > 1"):
         MegatronLMPlugin(num_micro_batches=4)
-    with pytest.raises(ValueError, match="ask for the same: pass one"):
+    for option, size in (("recompute_activations", "pp_degree"), ("sequence_parallelism", "tp_degree")):
+        with pytest.raises(ValueError, match=f"{option}=True\\) needs {size} > 1"):
+            MegatronLMPlugin(**{option: True})
+    assert MegatronLMPlugin(num_micro_batches=1).num_micro_batches == 1
+    with pytest.raises(ValueError, match="ask for the same: leave one out"):
         Accelerator(megatron_lm_plugin=plugin, parallelism_config=config)
 
 

@@ -194,7 +194,38 @@ DEEPSPEED = Engine(
     _check_deepspeed,
 )
 
-ENGINES = {engine.name: engine for engine in (FSDP, DEEPSPEED, PARALLELISM)}
+MEGATRON_LM = Engine(
+    "megatron_lm",
+    "megatron_lm_config",
+    "megatron_lm_",
+    "ACCELERATE_USE_MEGATRON_LM",
+    "MEGATRON_LM",
+    _named(
+        "MEGATRON_LM_",
+        {
+            "engine": "native: torch's own tensor and pipeline parallelism, of any model",
+            "tp_degree": "processes that layers are split over (1)",
+            "pp_degree": "stages of a pipeline (1)",
+            "num_micro_batches": "micro-batches that a batch is cut into, with pp_degree",
+            "gradient_clipping": "the norm to which gradients are clipped before each step; 0 for none (1.0)",
+            "sequence_parallelism": "true or false: split activations along the sequence, with tp_degree",
+            "recompute_activations": "true or false: compute activations again in backward, with pp_degree",
+        }
+        | dict.fromkeys(
+            (
+                *("recompute_granularity", "recompute_method", "recompute_num_layers", "use_distributed_optimizer"),
+                *("use_custom_fsdp", "use_precision_aware_optimizer", "optimizer_cpu_offload"),
+                *("overlap_cpu_optimizer_d2h_h2d", "no_load_optim", "no_save_optim", "eod_mask_loss"),
+                *("calculate_per_token_loss", "decoder_last_pipeline_num_layers", "expert_model_parallel_size"),
+                *("expert_tensor_parallel_size", "context_parallel_size", "attention_backend", "attention_dropout"),
+                *("attention_softmax_in_fp32", "hidden_dropout", "use_rotary_position_embeddings"),
+            ),
+            "of Megatron-LM's own engine: refused by the native one",
+        ),
+    ),
+)
+
+ENGINES = {engine.name: engine for engine in (FSDP, DEEPSPEED, MEGATRON_LM, PARALLELISM)}
 
 
 def asked_for(engines: Mapping[str, Mapping[str, str]], distributed_type: str | None) -> dict[str, dict[str, str]]:
