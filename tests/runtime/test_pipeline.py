@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
-from accelerate_runtime import Accelerator, ParallelismConfig
+from accelerate_runtime import Accelerator, ParallelismConfig, prepare_pippy
 from accelerate_runtime.strategies.pipeline.layout import lay_out
 from accelerate_runtime.strategies.pipeline.order import interleaved, one_forward_one_backward
 from accelerate_runtime.utils import MegatronLMPlugin, TorchPipelineParallelConfig
@@ -104,6 +105,12 @@ def test_the_handler_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_pipeline_needs_its_size() -> None:
     with pytest.raises(ValueError, match=r"pass Accelerator\(parallelism_config=ParallelismConfig\(pp_size="):
         Accelerator(strategy="pipeline")
+
+
+def test_inference_on_one_process_is_the_models_own() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+    assert prepare_pippy(model, example_args=(torch.ones(1, 2),)) is model
+    assert not model.training
 
 
 def test_megatron_lms_plugin_asks_for_the_same() -> None:

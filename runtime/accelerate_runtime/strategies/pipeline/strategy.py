@@ -87,6 +87,15 @@ class PipelineParallel(Strategy):
         """
         if evaluation or not any(parameter.requires_grad for parameter in model.parameters()):
             return model.to(self.place.device)
+        self.cut(model)
+        return model
+
+    def cut(self, model: nn.Module) -> None:
+        """Leave `model` this process's stages, in place, and have its forward run the pipeline.
+
+        Raises:
+            ValueError: as `wrap`.
+        """
         if is_compiled_module(model) or any(part._compiled_call_impl is not None for part in model.modules()):
             raise NotImplementedError(
                 "pipeline parallelism does not go together with torch.compile: leave dynamo_backend, dynamo_plugin "
@@ -125,7 +134,6 @@ class PipelineParallel(Strategy):
         model.forward = PipelinedForward(model, running, schedule, share, gradients, self._sharing_buffers(model))
         states.guard(model, share)
         self._shares[model], self._gradients[model] = share, gradients
-        return model
 
     def _join_tied(self, share: Share, tied: dict[str, list[int]]) -> None:
         """Make the groups of the processes that share a parameter; all processes call it."""
