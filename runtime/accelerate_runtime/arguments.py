@@ -271,7 +271,7 @@ def read_parallelism(given: ParallelismConfig | None, tensor_plugin: Any = None)
         given = _of_tensor_plugin(tensor_plugin, given)
     if given is None and not parse_flag_from_env("ACCELERATE_USE_PARALLELISM_CONFIG"):
         return None
-    from .plugins.parallelism import ParallelismConfig
+    from .plugins.parallelism import NO_ULYSSES, ParallelismConfig
 
     if given is None:
         given = ParallelismConfig()
@@ -279,10 +279,7 @@ def read_parallelism(given: ParallelismConfig | None, tensor_plugin: Any = None)
         raise TypeError(f"parallelism_config={_short(given)}: pass a ParallelismConfig")
     for kind in given.active_mesh_dims:
         if kind == "sp":
-            raise NotImplementedError(
-                f"parallelism_config: sp_size={given.sp_size} is not supported in this version of accelerate_runtime, "
-                "which splits sequences by cp_size, or by tp_size with sequence_parallel; leave it at 1."
-            )
+            raise NotImplementedError(f"parallelism_config: sp_size={given.sp_size}: {NO_ULYSSES}")
     together = [kind for kind in ("cp", "tp", "pp") if kind in given.active_mesh_dims]
     if len(together) > 1:
         sizes = " with ".join(f"{kind}_size={getattr(given, kind + '_size')}" for kind in together)

@@ -54,6 +54,8 @@ def test_methods_that_are_not_there_yet_say_so() -> None:
     assert not hasattr(accelerator, "lomo_backward")
     with pytest.raises(NotImplementedError, match=r"lomo_backward.*this version"):
         accelerator.lomo_backward("x")
+    with pytest.raises(NotImplementedError, match=r"deepspeed_ulysses_dl_adapter: sequence parallelism .*cp_size="):
+        accelerator.deepspeed_ulysses_dl_adapter(None, None)
     with pytest.raises(AttributeError, match="no attribute 'savestate'"):
         accelerator.savestate  # noqa: B018
 

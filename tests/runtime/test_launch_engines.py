@@ -145,6 +145,10 @@ def test_deepspeed_by_a_file_and_by_flags(tmp_path: Path, monkeypatch: pytest.Mo
         ("--use_deepspeed --deepspeed_multinode_launcher pdsh", "deepspeed_multinode_launcher pdsh: machines are not"),
         ("--zero_stage 3", r"zero_stage has no effect without --use_deepspeed \(distributed_type: DEEPSPEED\)"),
         ("--use_deepspeed --use_fsdp", "--use_fsdp and --use_deepspeed cannot go together"),
+        (
+            "--use_parallelism_config --parallelism_config_sp_size 2",
+            "parallelism_config_sp_size 2: .*Ulysses.* parallelism_config_cp_size 2",
+        ),
     ],
 )
 def test_what_deepspeed_cannot_be_asked_for(words: str, told: str) -> None:

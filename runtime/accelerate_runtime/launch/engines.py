@@ -108,6 +108,16 @@ FSDP = Engine(
     | {"transformer_layer_cls_to_wrap": ("FSDP_TRANSFORMER_CLS_TO_WRAP", "classes of parts, with commas between")},
 )
 
+
+def _check_parallelism(options: Mapping[str, str]) -> None:
+    if options.get("sp_size", "1") != "1":
+        raise ConfigError(
+            f"parallelism_config_sp_size {options['sp_size']}: sequence parallelism by DeepSpeed (Ulysses, ALST) is "
+            f"not supported in this version. parallelism_config_cp_size {options['sp_size']} splits sequences by "
+            "context parallelism, without DeepSpeed; parallelism_config_tp_sequence_parallel, by tensor parallelism"
+        )
+
+
 PARALLELISM = Engine(
     "parallelism_config",
     "parallelism_config",
@@ -133,13 +143,14 @@ PARALLELISM = Engine(
             "pp_loss_reduction": "mean or sum: what a loss is that the model makes",
             "pp_stages_per_process": "for interleaved",
             "pp_activation_checkpointing": "true or false: compute activations again in backward",
-            "sp_size": "processes that sequences are split over, by DeepSpeed",
-            "sp_backend": "deepspeed",
-            "sp_seq_length": "the length of all sequences",
-            "sp_seq_length_is_variable": "true or false",
-            "sp_attn_implementation": "sdpa, flash_attention_2 or flash_attention_3",
+            "sp_size": "1: sequences split by DeepSpeed are refused; see cp_size",
+            "sp_backend": "as above",
+            "sp_seq_length": "as above",
+            "sp_seq_length_is_variable": "as above",
+            "sp_attn_implementation": "as above",
         },
     ),
+    check=_check_parallelism,
 )
 
 
