@@ -51,6 +51,7 @@ CELLS = {
         "transformer/fsdp/no/4+transformer/single/no/4",
         "transformer/tp/no/1+transformer/fsdp/no/1",
         "transformer/zero3/no/4+transformer/single/no/4",
+        "transformer/zero2-offload/no/4+transformer/single/no/4",
         "transformer/zero1/no/1+transformer/fsdp/no/1",
         "transformer/fsdp/no/1+transformer/zero3/no/1",
         "transformer/pp/no/4",
