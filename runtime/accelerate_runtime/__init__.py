@@ -44,6 +44,7 @@ _HOMES = {
     "is_rich_available": "availability",
     "load_checkpoint_in_model": "checkpointing.shards",
     "notebook_launcher": "launch.functions",
+    "prepare_pippy": "inference",
     "register_strategy": "strategies",
     "skip_first_batches": "data",
     "synchronize_rng_states": "random",
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
     )
     from .data import (
         skip_first_batches as skip_first_batches,
+    )
+    from .inference import (
+        prepare_pippy as prepare_pippy,
     )
     from .launch.functions import (
         debug_launcher as debug_launcher,

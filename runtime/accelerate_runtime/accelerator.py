@@ -110,7 +110,6 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
         strategy: str | None = None,
     ) -> None:
         megatron = arguments.read_megatron(megatron_lm_plugin, parallelism_config)
-        arguments.refuse_unsupported_environment()
         plugins = arguments.read_plugins({"fsdp_plugin": fsdp_plugin})
         engines = arguments.read_deepspeed(deepspeed_plugin, deepspeed_plugins, strategy, plugins)
         plugins["deepspeed"] = next(iter(engines.values()), None)
@@ -165,6 +164,7 @@ class Accelerator(Training, Gathering, Saving, Tracking, Profiling, Parallelism)
             device_mesh=mesh,
             fsdp_plugin=getattr(self._strategy, "plugin", None) if name in ("fsdp", "tensor") else None,
             deepspeed_plugins=engines if name == "deepspeed" else None,
+            megatron_lm_plugin=megatron,
             strategy=self._strategy,
         )
 

@@ -67,29 +67,31 @@ def read_plugins(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_megatron(plugin: Any, parallelism: ParallelismConfig | None) -> MegatronLMPlugin | None:
-    """The plugin that asks for tensor and pipeline parallelism, if there is one.
+    """The plugin that asks for tensor and pipeline parallelism: the argument, or what the launcher says; else None.
 
     Raises:
-        NotImplementedError: it is of another class.
-        ValueError: it is given beside a `parallelism_config`.
+        NotImplementedError: it is of another class, or asks for what this version does not have.
+        ValueError: sizes of a mesh are asked for beside it, by a `parallelism_config` or by the launcher.
     """
-    if plugin is None:
+    by_launcher = parse_flag_from_env("ACCELERATE_USE_MEGATRON_LM")
+    if plugin is None and not by_launcher:
         return None
-    if all(kind.__name__ != "MegatronLMPlugin" for kind in type(plugin).__mro__):
+    if plugin is not None and all(kind.__name__ != "MegatronLMPlugin" for kind in type(plugin).__mro__):
         refuse_unsupported({"megatron_lm_plugin": plugin})
+    here = "the launcher's --use_megatron_lm (ACCELERATE_USE_MEGATRON_LM)" if plugin is None else "megatron_lm_plugin"
     if parallelism is not None:
-        raise ValueError("megatron_lm_plugin and parallelism_config ask for the same: pass one")
+        raise ValueError(f"{here} and parallelism_config ask for the same: leave one out")
+    if parse_flag_from_env("ACCELERATE_USE_PARALLELISM_CONFIG"):
+        raise ValueError(
+            f"{here} and the launcher's parallelism_config (ACCELERATE_USE_PARALLELISM_CONFIG) ask for the same: leave "
+            "one out"
+        )
+    if plugin is None:
+        from .plugins.megatron import MegatronLMPlugin
+
+        return MegatronLMPlugin()
     found: MegatronLMPlugin = plugin
     return found
-
-
-def refuse_unsupported_environment() -> None:
-    """Raise NotImplementedError where the launcher asked for an engine that this version does not have."""
-    for name in ("MEGATRON_LM",):
-        if parse_flag_from_env(f"ACCELERATE_USE_{name}"):
-            raise NotImplementedError(
-                f"ACCELERATE_USE_{name} is set, but {name} is not supported in this version of accelerate_runtime."
-            )
 
 
 def read_deepspeed(
@@ -269,7 +271,7 @@ def read_parallelism(given: ParallelismConfig | None, tensor_plugin: Any = None)
         given = _of_tensor_plugin(tensor_plugin, given)
     if given is None and not parse_flag_from_env("ACCELERATE_USE_PARALLELISM_CONFIG"):
         return None
-    from .plugins.parallelism import ParallelismConfig
+    from .plugins.parallelism import NO_ULYSSES, ParallelismConfig
 
     if given is None:
         given = ParallelismConfig()
@@ -277,10 +279,7 @@ def read_parallelism(given: ParallelismConfig | None, tensor_plugin: Any = None)
         raise TypeError(f"parallelism_config={_short(given)}: pass a ParallelismConfig")
     for kind in given.active_mesh_dims:
         if kind == "sp":
-            raise NotImplementedError(
-                f"parallelism_config: sp_size={given.sp_size} is not supported in this version of accelerate_runtime, "
-                "which splits sequences by cp_size, or by tp_size with sequence_parallel; leave it at 1."
-            )
+            raise NotImplementedError(f"parallelism_config: sp_size={given.sp_size}: {NO_ULYSSES}")
     together = [kind for kind in ("cp", "tp", "pp") if kind in given.active_mesh_dims]
     if len(together) > 1:
         sizes = " with ".join(f"{kind}_size={getattr(given, kind + '_size')}" for kind in together)

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from . import topology
+from . import pieces, topology
 from .checkpointing.plain import load_plain
 from .checkpointing.tensors import save_weights, without_duplicates
-from .structures import map_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +27,9 @@ def save(
             one is written, and the file's metadata name the others.
 
     Raises:
-        ValueError: it holds shards, which a file of one process cannot have; on every process.
+        ValueError: it holds shards or stages, of which one process has a part; on every process.
     """
-    map_tensors(_refuse_shard, obj, strict=False)
+    pieces.check(obj, "save()")
     place = topology.current()
     if not (place.is_local_main_process if save_on_each_node else place.is_main_process):
         return
@@ -40,15 +39,6 @@ def save(
             names = ", ".join(f"{name} (the same as {kept})" for name, kept in further.items())
             logger.warning("Removed shared tensor names from %s: %s", f, names)
     save_weights(obj, Path(f), safe_serialization)
-
-
-def _refuse_shard(tensor: torch.Tensor) -> torch.Tensor:
-    if hasattr(tensor, "to_local"):
-        raise ValueError(
-            "save() was given tensors of which each process has a part (shards): pass "
-            "accelerator.get_state_dict(model), called on every process, instead of model.state_dict()."
-        )
-    return tensor
 
 
 def load(f: str | os.PathLike[str], map_location: Any = None, **kwargs: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 import weakref
 from typing import Any
@@ -20,8 +21,12 @@ def make_mesh(device_type: str, shape: tuple[int, ...], names: tuple[str, ...]) 
         device_type: such as "cuda" or "cpu".
     """
     mesh = init_device_mesh(device_type, shape, mesh_dim_names=names)
-    mesh.__dict__["__deepcopy__"] = lambda _: mesh  # copies of models would hold groups of their own
+    mesh.__dict__["__deepcopy__"] = functools.partial(_itself, mesh)  # copies of models would hold groups of their own
     hold(mesh)
+    return mesh
+
+
+def _itself(mesh: DeviceMesh, _: Any) -> DeviceMesh:
     return mesh
 
 

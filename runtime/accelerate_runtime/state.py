@@ -17,6 +17,7 @@ from .plugins import InitProcessGroupKwargs, TorchDynamoPlugin
 if TYPE_CHECKING:
     from .plugins.deepspeed import DeepSpeedPlugin
     from .plugins.fsdp import FullyShardedDataParallelPlugin
+    from .plugins.megatron import MegatronLMPlugin
     from .plugins.parallelism import ParallelismConfig
     from .strategies import Strategy
 
@@ -261,7 +262,7 @@ class AcceleratorState(PartialState):
     device_mesh: Any
     deepspeed_plugins: dict[str, DeepSpeedPlugin] | None
     fsdp_plugin: FullyShardedDataParallelPlugin | None
-    megatron_lm_plugin: None
+    megatron_lm_plugin: MegatronLMPlugin | None
     strategy: Strategy
     """What spreads training; ours, Accelerate does not have it."""
 
@@ -284,7 +285,7 @@ class AcceleratorState(PartialState):
         PartialState()
         state = cls.__new__(cls)
         AcceleratorState._shared_state = state.__dict__
-        state.__dict__.update(_place=place, strategy=strategy, megatron_lm_plugin=None, **attributes)
+        state.__dict__.update(_place=place, strategy=strategy, **attributes)
         return state
 
     @property

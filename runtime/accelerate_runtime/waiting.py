@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import sys
 import threading
 import time
@@ -26,8 +27,11 @@ from .devices import CPU
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
 _EVERY = 1.0  # seconds between two notes of a process that gets on
 _GRACE = 5.0  # seconds that a process gives the others to say that they wait too
+_PATIENCE = 60.0  # seconds after which a process that gathers a whole model says that it waits
 _KEY = "accelerate_runtime/process/{}"
 _PACKAGES = (str(Path(__file__).parent), str(Path(torch.__file__).parent), "<frozen")
 
@@ -87,6 +91,30 @@ def together(name: str, action: Callable[..., T], *args: Any, **kwargs: Any) -> 
     except RuntimeError as error:
         explain(name, error, time.monotonic() - now)
         raise
+
+
+def for_whole(name: str, action: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """As `together`, for what gathers the parts of a model, which scripts like to call on the main process alone: says
+    so on the log where the others have not come for a minute, long before the process group's timeout."""
+    timer = threading.Timer(_PATIENCE, _say_that_it_waits, [name, _place()])
+    timer.daemon = True
+    timer.start()
+    try:
+        return together(name, action, *args, **kwargs)
+    finally:
+        timer.cancel()
+
+
+def _say_that_it_waits(name: str, place: str) -> None:
+    logger.warning(
+        "process %d has waited %.0f s in %s (%s), which gathers a model's parts from all processes: every process must "
+        "call it, not only the main one. Take it out of `if accelerator.is_main_process`, and save what the main "
+        "process gets.",
+        dist.get_rank() if dist.is_initialized() else 0,
+        _PATIENCE,
+        name,
+        place,
+    )
 
 
 def explain(name: str, error: RuntimeError, waited: float | None = None, place: str | None = None) -> None:

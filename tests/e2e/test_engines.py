@@ -26,6 +26,7 @@ def _load() -> ModuleType:
 table = _load()
 
 ALONE = ["transformer/single/no/1", "transformer/single/no/4", "transformer/single/bf16/4", "cnn/single/no/4"]
+ALONE += ["writer/single/no/4", "writer/single/bf16/1"]
 CELLS = {
     2: [
         "transformer/ddp/no/4",
@@ -50,12 +51,16 @@ CELLS = {
         "transformer/fsdp/no/4+transformer/single/no/4",
         "transformer/tp/no/1+transformer/fsdp/no/1",
         "transformer/zero3/no/4+transformer/single/no/4",
+        "transformer/zero2-offload/no/4+transformer/single/no/4",
         "transformer/zero1/no/1+transformer/fsdp/no/1",
         "transformer/fsdp/no/1+transformer/zero3/no/1",
         "transformer/pp/no/4",
         "transformer/pp/bf16/4",
         "transformer/pp-1f1b/no/4",
         "cnn/pp/no/4",
+        "writer/cp/no/4",
+        "writer/cp-alltoall/bf16/1",
+        "writer/cp/no/4+writer/single/no/4",
         "transformer/pp/no/4+transformer/single/no/4",
     ],
     4: [

@@ -54,14 +54,10 @@ def test_methods_that_are_not_there_yet_say_so() -> None:
     assert not hasattr(accelerator, "lomo_backward")
     with pytest.raises(NotImplementedError, match=r"lomo_backward.*this version"):
         accelerator.lomo_backward("x")
+    with pytest.raises(NotImplementedError, match=r"deepspeed_ulysses_dl_adapter: sequence parallelism .*cp_size="):
+        accelerator.deepspeed_ulysses_dl_adapter(None, None)
     with pytest.raises(AttributeError, match="no attribute 'savestate'"):
         accelerator.savestate  # noqa: B018
-
-
-def test_an_engine_asked_for_by_the_launcher_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
-    with pytest.raises(NotImplementedError, match="ACCELERATE_USE_MEGATRON_LM"):
-        Accelerator()
 
 
 @pytest.mark.parametrize("mode", ["fp32", "FP16", "", "half"])

@@ -87,6 +87,11 @@ def test_a_config_is_a_file_a_dict_or_text(tmp_path: Path, monkeypatch: pytest.M
         ({"enable_msamp": True}, "MS-AMP is not supported"),
         ({"zero3_init_flag": "perhaps"}, "zero3_init_flag='perhaps': must be True or False"),
         ({"hf_ds_config": 3}, "hf_ds_config=3: pass a dict"),
+        ({"hf_ds_config": {"sequence_parallel_size": 2}}, r"says sequence_parallel_size: 2: .*Ulysses.*cp_size="),
+        (
+            {"hf_ds_config": {"tensor_parallel": {"autotp_size": 2}}},
+            r"says tensor_parallel\.autotp_size: 2: .* ParallelismConfig\(tp_size=",
+        ),
     ],
 )
 def test_values_that_are_none_are_named(given: dict[str, Any], told: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from accelerate_runtime import Accelerator
 from accelerate_runtime.launch.config import ConfigError, merge
 from accelerate_runtime.launch.engines import ENGINES
 from accelerate_runtime.launch.files import read_config, update_config, write_config
@@ -13,6 +14,8 @@ from accelerate_runtime.launch.options import parse
 from accelerate_runtime.launch.plan import describe, resolve
 from accelerate_runtime.plugins.deepspeed import DeepSpeedPlugin
 from accelerate_runtime.plugins.fsdp import FullyShardedDataParallelPlugin
+from accelerate_runtime.plugins.megatron import MegatronLMPlugin
+from accelerate_runtime.plugins.megatron_options import KINDS
 from accelerate_runtime.plugins.parallelism import ParallelismConfig
 
 FSDP = """
@@ -142,8 +145,88 @@ def test_deepspeed_by_a_file_and_by_flags(tmp_path: Path, monkeypatch: pytest.Mo
         ("--use_deepspeed --deepspeed_multinode_launcher pdsh", "deepspeed_multinode_launcher pdsh: machines are not"),
         ("--zero_stage 3", r"zero_stage has no effect without --use_deepspeed \(distributed_type: DEEPSPEED\)"),
         ("--use_deepspeed --use_fsdp", "--use_fsdp and --use_deepspeed cannot go together"),
+        (
+            "--use_parallelism_config --parallelism_config_sp_size 2",
+            "parallelism_config_sp_size 2: .*Ulysses.* parallelism_config_cp_size 2",
+        ),
     ],
 )
 def test_what_deepspeed_cannot_be_asked_for(words: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         environment(words)
+
+
+MEGATRON_LM = """
+distributed_type: MEGATRON_LM
+num_processes: 4
+megatron_lm_config:
+  megatron_lm_tp_degree: 1
+  megatron_lm_pp_degree: 2
+  megatron_lm_num_micro_batches: 8
+  megatron_lm_recompute_activations: true
+  megatron_lm_use_distributed_optimizer: false
+  megatron_lm_expert_model_parallel_size: 1
+  gradient_clipping: 0.5
+"""
+
+
+def test_megatron_lm_by_a_file_and_by_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "megatron.yaml"
+    path.write_text(MEGATRON_LM, encoding="utf-8")
+    found = environment("--megatron_lm_num_micro_batches 4", path)
+    assert found["ACCELERATE_USE_MEGATRON_LM"] == "true"
+    assert found["MEGATRON_LM_NUM_MICRO_BATCHES"] == "4"
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    plugin = MegatronLMPlugin()
+    assert (plugin.tp_degree, plugin.pp_degree, plugin.num_micro_batches) == (1, 2, 4)
+    assert (plugin.gradient_clipping, plugin.recompute_activations, plugin.sequence_parallelism) == (0.5, True, False)
+    assert MegatronLMPlugin(gradient_clipping=2.0, num_micro_batches=2).gradient_clipping == 2.0
+    update_config(path)
+    assert environment("--megatron_lm_num_micro_batches 4", path) == found | {"ACCELERATE_MIXED_PRECISION": "no"}
+
+
+def test_every_option_of_megatron_lm_is_read() -> None:
+    assert ENGINES["megatron_lm"].options.keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("USE_DISTRIBUTED_OPTIMIZER", "true", r"MegatronLMPlugin\(use_distributed_optimizer=\.\.\.\): options of"),
+        ("CONTEXT_PARALLEL_SIZE", "2", r"MegatronLMPlugin\(context_parallel_size=\.\.\.\): options of"),
+        ("TP_DEGREE", "two", "MEGATRON_LM_TP_DEGREE='two' is not a whole number"),
+        ("GRADIENT_CLIPPING", "much", "MEGATRON_LM_GRADIENT_CLIPPING='much' is not a number"),
+        ("SEQUENCE_PARALLELISM", "true", r"MegatronLMPlugin\(sequence_parallelism=True\) needs tp_degree > 1"),
+        ("ENGINE", "other", r"MegatronLMPlugin\(engine='other'\): allowed "),
+    ],
+)
+def test_what_megatron_lm_cannot_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
+    monkeypatch.setenv(f"MEGATRON_LM_{name}", value)
+    with pytest.raises((ValueError, NotImplementedError), match=told):
+        Accelerator()
+
+
+def test_megatron_lm_and_sizes_of_a_mesh_are_not_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
+    with pytest.raises(ValueError, match=r"--use_megatron_lm .* and parallelism_config ask for the same"):
+        Accelerator(parallelism_config=ParallelismConfig())
+    monkeypatch.setenv("ACCELERATE_USE_PARALLELISM_CONFIG", "true")
+    with pytest.raises(ValueError, match=r"--use_megatron_lm .* and the launcher's parallelism_config .* ask for the"):
+        Accelerator()
+    monkeypatch.delenv("ACCELERATE_USE_MEGATRON_LM")
+    with pytest.raises(ValueError, match=r"megatron_lm_plugin and the launcher's parallelism_config"):
+        Accelerator(megatron_lm_plugin=MegatronLMPlugin())
+
+
+def test_the_plugin_is_seen_on_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
+    monkeypatch.setenv("MEGATRON_LM_GRADIENT_CLIPPING", "0.25")
+    plugin = Accelerator().state.megatron_lm_plugin
+    assert plugin is not None
+    assert plugin.gradient_clipping == 0.25
+    monkeypatch.delenv("ACCELERATE_USE_MEGATRON_LM")
+    assert Accelerator().state.megatron_lm_plugin is None

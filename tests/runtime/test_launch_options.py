@@ -88,7 +88,7 @@ def test_each_option_reaches_the_config() -> None:
         ("--nonsense x.py", "No such option: --nonsense"),
         ("--num_proc 2 x.py", "No such option: --num_proc"),
         ("--use_fsdp --multi_gpu x.py", "--use_fsdp and --multi_gpu cannot go together"),
-        ("--use_megatron_lm x.py", "Megatron-LM is not supported in this version"),
+        ("--use_megatron_lm --use_fsdp x.py", "--use_fsdp and --use_megatron_lm cannot go together"),
         ("--fp8_backend te x.py", "fp8 on the command line is not supported in this version"),
         ("--tpu_use_cluster x.py", "starting processes on TPU pods is not supported in this version"),
     ],

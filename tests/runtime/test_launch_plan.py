@@ -159,7 +159,7 @@ def test_what_the_file_leaves_to_the_flags() -> None:
 
 
 def test_an_engine_of_the_file_is_refused_unless_a_flag_overrules_it() -> None:
-    file = LaunchConfig(distributed_type="MEGATRON_LM", num_processes=2)
-    with pytest.raises(ConfigError, match=r"a\.yaml: distributed_type: MEGATRON_LM is not supported in this version"):
+    file = LaunchConfig(distributed_type="TPU", num_processes=2)
+    with pytest.raises(ConfigError, match=r"a\.yaml: distributed_type: TPU is not supported in this version"):
         plan(LaunchConfig(), file=file)
     assert plan(LaunchConfig(distributed_type="MULTI_GPU", use_cpu=False), devices=2, file=file).processes == 2

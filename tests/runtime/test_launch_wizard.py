@@ -94,6 +94,19 @@ def test_every_question_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
             "MULTI_CPU",
             {"parallelism_config": {"tp_size": "2", "tp_sequence_parallel": "true", "dp_shard_size": "2"}},
         ),
+        (
+            ["megatron", "1", "2", "8", "y", "0.5"],
+            "MEGATRON_LM",
+            {
+                "megatron_lm": {
+                    "tp_degree": "1",
+                    "pp_degree": "2",
+                    "num_micro_batches": "8",
+                    "recompute_activations": "true",
+                    "gradient_clipping": "0.5",
+                }
+            },
+        ),
     ],
 )
 def test_engines_have_questions_of_their_own(

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
-from accelerate_runtime import Accelerator, ParallelismConfig
+from accelerate_runtime import Accelerator, ParallelismConfig, prepare_pippy
 from accelerate_runtime.strategies.pipeline.layout import lay_out
 from accelerate_runtime.strategies.pipeline.order import interleaved, one_forward_one_backward
 from accelerate_runtime.utils import MegatronLMPlugin, TorchPipelineParallelConfig
@@ -106,6 +107,12 @@ def test_a_pipeline_needs_its_size() -> None:
         Accelerator(strategy="pipeline")
 
 
+def test_inference_on_one_process_is_the_models_own() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+    assert prepare_pippy(model, example_args=(torch.ones(1, 2),)) is model
+    assert not model.training
+
+
 def test_megatron_lms_plugin_asks_for_the_same() -> None:
     plugin = MegatronLMPlugin(tp_degree=1, pp_degree=2, num_micro_batches=8, recompute_activations=True)
     config = plugin.parallelism(4)
@@ -114,11 +121,16 @@ def test_megatron_lms_plugin_asks_for_the_same() -> None:
     assert (config.pp_handler.num_microbatches, config.pp_handler.activation_checkpointing) == (8, True)
     with pytest.raises(NotImplementedError, match=r"MegatronLMPlugin\(use_distributed_optimizer=\.\.\.\): options of"):
         MegatronLMPlugin(use_distributed_optimizer=True)
+    assert MegatronLMPlugin(use_distributed_optimizer=False, expert_model_parallel_size=1).tp_degree == 1
     with pytest.raises(ValueError, match="takes 2 processes for each copy of the model, but there are 3"):
         plugin.parallelism(3)
     with pytest.raises(ValueError, match="num_micro_batches=4\\) needs pp_degree > 1"):
         MegatronLMPlugin(num_micro_batches=4)
-    with pytest.raises(ValueError, match="ask for the same: pass one"):
+    for option, size in (("recompute_activations", "pp_degree"), ("sequence_parallelism", "tp_degree")):
+        with pytest.raises(ValueError, match=f"{option}=True\\) needs {size} > 1"):
+            MegatronLMPlugin(**{option: True})
+    assert MegatronLMPlugin(num_micro_batches=1).num_micro_batches == 1
+    with pytest.raises(ValueError, match="ask for the same: leave one out"):
         Accelerator(megatron_lm_plugin=plugin, parallelism_config=config)
 
 

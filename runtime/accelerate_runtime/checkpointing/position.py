@@ -114,6 +114,6 @@ def _all(contents: Contents) -> dict[str, torch.Tensor]:
         for name, weight in contents.unwrap(model).named_parameters():
             found.setdefault(id(weight), (f"model.{number}.{name}", weight))
     for number, optimizer in enumerate(contents.optimizers):
-        for index, parameter in enumerate(parameters_of(optimizer)):
+        for index, parameter in enumerate(parameters_of(optimizer.whole)):  # the script's, not an engine's pieces
             found.setdefault(id(parameter), (f"optimizer.{number}.{index}", parameter))
     return dict(found.values())

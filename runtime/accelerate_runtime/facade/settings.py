@@ -176,6 +176,10 @@ class Settings(ProcessControl):
         return self._handler(AutocastKwargs)
 
     def __getattr__(self, name: str) -> NoReturn:
+        if name == "deepspeed_ulysses_dl_adapter":
+            from ..plugins.parallelism import NO_ULYSSES
+
+            raise NotSupported(f"Accelerator.{name}: {NO_ULYSSES}")
         if name in _LATER:
             raise NotSupported(f"Accelerator.{name} is not supported in this version of accelerate_runtime.")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -185,9 +189,4 @@ class NotSupported(NotImplementedError, AttributeError):
     """A part of the API that this version does not have; `hasattr` says so too."""
 
 
-_LATER = frozenset(
-    [
-        "lomo_backward",
-        "deepspeed_ulysses_dl_adapter",
-    ]
-)
+_LATER = frozenset(["lomo_backward"])

@@ -9,9 +9,10 @@ from typing import Any
 from ..devices import VISIBLE_DEVICES, XLA
 from ..vocabulary import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS
 
-NOT_SUPPORTED = ("MEGATRON_LM", "TPU")
+NOT_SUPPORTED = ("TPU",)
 """Distributed types that this version does not start."""
-DISTRIBUTED_TYPES = ("NO", "MULTI_CPU", *VISIBLE_DEVICES, "FSDP", "DEEPSPEED", XLA.spread, *NOT_SUPPORTED)
+_OF_ENGINES = ("FSDP", "DEEPSPEED", "MEGATRON_LM", XLA.spread)
+DISTRIBUTED_TYPES = ("NO", "MULTI_CPU", *VISIBLE_DEVICES, *_OF_ENGINES, *NOT_SUPPORTED)
 RENDEZVOUS = ("static", "c10d")
 
 _CHOICES = {

@@ -108,6 +108,16 @@ FSDP = Engine(
     | {"transformer_layer_cls_to_wrap": ("FSDP_TRANSFORMER_CLS_TO_WRAP", "classes of parts, with commas between")},
 )
 
+
+def _check_parallelism(options: Mapping[str, str]) -> None:
+    if options.get("sp_size", "1") != "1":
+        raise ConfigError(
+            f"parallelism_config_sp_size {options['sp_size']}: sequence parallelism by DeepSpeed (Ulysses, ALST) is "
+            f"not supported in this version. parallelism_config_cp_size {options['sp_size']} splits sequences by "
+            "context parallelism, without DeepSpeed; parallelism_config_tp_sequence_parallel, by tensor parallelism"
+        )
+
+
 PARALLELISM = Engine(
     "parallelism_config",
     "parallelism_config",
@@ -133,13 +143,14 @@ PARALLELISM = Engine(
             "pp_loss_reduction": "mean or sum: what a loss is that the model makes",
             "pp_stages_per_process": "for interleaved",
             "pp_activation_checkpointing": "true or false: compute activations again in backward",
-            "sp_size": "processes that sequences are split over, by DeepSpeed",
-            "sp_backend": "deepspeed",
-            "sp_seq_length": "the length of all sequences",
-            "sp_seq_length_is_variable": "true or false",
-            "sp_attn_implementation": "sdpa, flash_attention_2 or flash_attention_3",
+            "sp_size": "1: sequences split by DeepSpeed are refused; see cp_size",
+            "sp_backend": "as above",
+            "sp_seq_length": "as above",
+            "sp_seq_length_is_variable": "as above",
+            "sp_attn_implementation": "as above",
         },
     ),
+    check=_check_parallelism,
 )
 
 
@@ -194,7 +205,38 @@ DEEPSPEED = Engine(
     _check_deepspeed,
 )
 
-ENGINES = {engine.name: engine for engine in (FSDP, DEEPSPEED, PARALLELISM)}
+MEGATRON_LM = Engine(
+    "megatron_lm",
+    "megatron_lm_config",
+    "megatron_lm_",
+    "ACCELERATE_USE_MEGATRON_LM",
+    "MEGATRON_LM",
+    _named(
+        "MEGATRON_LM_",
+        {
+            "engine": "native: torch's own tensor and pipeline parallelism, of any model",
+            "tp_degree": "processes that layers are split over (1)",
+            "pp_degree": "stages of a pipeline (1)",
+            "num_micro_batches": "micro-batches that a batch is cut into, with pp_degree",
+            "gradient_clipping": "the norm to which gradients are clipped before each step; 0 for none (1.0)",
+            "sequence_parallelism": "true or false: split activations along the sequence, with tp_degree",
+            "recompute_activations": "true or false: compute activations again in backward, with pp_degree",
+        }
+        | dict.fromkeys(
+            (
+                *("recompute_granularity", "recompute_method", "recompute_num_layers", "use_distributed_optimizer"),
+                *("use_custom_fsdp", "use_precision_aware_optimizer", "optimizer_cpu_offload"),
+                *("overlap_cpu_optimizer_d2h_h2d", "no_load_optim", "no_save_optim", "eod_mask_loss"),
+                *("calculate_per_token_loss", "decoder_last_pipeline_num_layers", "expert_model_parallel_size"),
+                *("expert_tensor_parallel_size", "context_parallel_size", "attention_backend", "attention_dropout"),
+                *("attention_softmax_in_fp32", "hidden_dropout", "use_rotary_position_embeddings"),
+            ),
+            "of Megatron-LM's own engine: refused by the native one",
+        ),
+    ),
+)
+
+ENGINES = {engine.name: engine for engine in (FSDP, DEEPSPEED, MEGATRON_LM, PARALLELISM)}
 
 
 def asked_for(engines: Mapping[str, Mapping[str, str]], distributed_type: str | None) -> dict[str, dict[str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from .config import NOT_SUPPORTED, ConfigError, LaunchConfig
+from .config import ConfigError, LaunchConfig
 from .engines import ENGINES
 
 # Only TPUs, or nothing at all, would look at these.
@@ -15,7 +15,6 @@ _WITHOUT_EFFECT = frozenset(
     ["command_file", "commands", "downcast_bf16", "main_training_function", "same_network", "tpu_env", "tpu_name",
      "tpu_use_cluster", "tpu_use_sudo", "tpu_vm", "tpu_zone"]
 )  # fmt: skip
-_OF_ENGINES = ("megatron_lm_config",)
 _SECTIONS = {engine.section: engine for engine in ENGINES.values()}
 _NOT_SUPPORTED = ("fp8_config", "mpirun_config")
 _DYNAMO = "dynamo_config"
@@ -29,9 +28,7 @@ FILE_KEYS = tuple(
     for field in fields(LaunchConfig)
     if field.name not in _FLAGS_ONLY and field.name != "engines" and not field.name.startswith("dynamo_")
 )
-_KNOWN = frozenset(
-    [*FILE_KEYS, *_WITHOUT_EFFECT, *_OF_ENGINES, *_SECTIONS, *_NOT_SUPPORTED, *_OLD, _DYNAMO, "compute_environment"]
-)
+_KNOWN = frozenset([*FILE_KEYS, *_WITHOUT_EFFECT, *_SECTIONS, *_NOT_SUPPORTED, *_OLD, _DYNAMO, "compute_environment"])
 
 
 def default_path() -> Path:
@@ -55,9 +52,7 @@ def read_config(path: Path) -> LaunchConfig:
         ConfigError: it cannot be read, has an unknown key, or asks for what this version does not do.
     """
     raw, source = _read_known(path), f"config file {path}"
-    # The section of an engine that the file asks for is not complained of: the engine will be, unless a flag overrules.
-    refused = _NOT_SUPPORTED if raw.get("distributed_type") in NOT_SUPPORTED else (*_NOT_SUPPORTED, *_OF_ENGINES)
-    for key in refused:
+    for key in _NOT_SUPPORTED:
         if raw.get(key):
             raise ConfigError(f"{source}: {key}: {raw[key]!r} is not supported in this version; leave it out")
     config = LaunchConfig(**_values(raw, source))

@@ -12,10 +12,10 @@ from ..vocabulary import DYNAMO_BACKENDS, DYNAMO_MODES, PRECISIONS
 from .config import RENDEZVOUS, ConfigError, LaunchConfig
 from .engines import ENGINES
 
-_WAYS = {"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "multi_gpu": "MULTI_GPU", "tpu": XLA.spread}
+_WAYS = {"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "use_megatron_lm": "MEGATRON_LM",
+         "multi_gpu": "MULTI_GPU", "tpu": XLA.spread}  # fmt: skip
 """Switches of which one says how training is spread, and the distributed types that they mean."""
 _ENGINES = {
-    "megatron_lm": "Megatron-LM",
     "fp8": "a recipe for fp8 on the command line",
     "tpu": "starting processes on TPU pods",
     "no_tpu": "starting processes on TPU pods",

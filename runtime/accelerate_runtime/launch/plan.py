@@ -141,7 +141,7 @@ def _refuse_engines(settings: Settings) -> None:
     if kind in NOT_SUPPORTED:
         raise ConfigError(
             f"{settings.origins['distributed_type']}: {kind} is not supported in this version: use FSDP, DEEPSPEED, "
-            "MULTI_GPU, MULTI_CPU or NO, or pass --multi_gpu"
+            "MEGATRON_LM, MULTI_GPU, MULTI_CPU or NO, or pass --multi_gpu"
         )
 
 

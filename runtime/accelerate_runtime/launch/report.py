@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from .. import __version__, devices
+from .engines import ENGINES
 from .files import default_path, read_raw
 
 
@@ -71,5 +72,6 @@ def _backends() -> list[str]:
 
 
 def _concerns_us(variable: str) -> bool:
-    ours = (*devices.VISIBLE_DEVICES.values(), "OMP_NUM_THREADS", "HF_HOME")
+    of_engines = (variable for engine in ENGINES.values() for variable, _ in engine.options.values())
+    ours = (*devices.VISIBLE_DEVICES.values(), *of_engines, "OMP_NUM_THREADS", "HF_HOME")
     return variable.startswith("ACCELERATE_") or variable in ours

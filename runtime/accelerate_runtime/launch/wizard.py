@@ -114,10 +114,24 @@ def _ask_tensor(processes: int) -> dict[str, str]:
     return options
 
 
+def _ask_megatron(processes: int) -> dict[str, str]:
+    tensor = IntPrompt.ask("Processes that layers are split over (tp_degree)", default=1)
+    stages = IntPrompt.ask("Stages of a pipeline (pp_degree)", default=max(1, processes // max(1, tensor)))
+    options = {"tp_degree": str(tensor), "pp_degree": str(stages)}
+    if tensor > 1:
+        options["sequence_parallelism"] = _said("Split activations along the sequence, too", True)
+    if stages > 1:
+        options["num_micro_batches"] = str(IntPrompt.ask("Micro-batches of a batch", default=2 * stages))
+        options["recompute_activations"] = _said("Compute activations again in backward (less memory, slower)", False)
+    options["gradient_clipping"] = Prompt.ask("Clip gradients before each step to the norm (0: no)", default="1.0")
+    return options
+
+
 _ENGINES: dict[str, tuple[str, str | None, Callable[[int], dict[str, str]]]] = {
     "fsdp": ("fsdp", "FSDP", _ask_fsdp),
     "deepspeed": ("deepspeed", "DEEPSPEED", _ask_deepspeed),
     "tensor": ("parallelism_config", None, _ask_tensor),
+    "megatron": ("megatron_lm", "MEGATRON_LM", _ask_megatron),
 }
 """What may spread a model: the section of its options, its distributed type if it has one, and the questions."""
 

@@ -10,9 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..environment import parse_flag_from_env
+from .parallelism import NO_ULYSSES
 from .zero_config import AUTO, HfDeepSpeedConfig
 
 STAGES = (0, 1, 2, 3)
+_NO_AUTOTP = (
+    "tensor parallelism by DeepSpeed (AutoTP) is not supported in this version of accelerate_runtime: use "
+    "ParallelismConfig(tp_size=...), without DeepSpeed"
+)
 DEVICES = ("none", "cpu", "nvme")
 _ENV = "ACCELERATE_DEEPSPEED_"
 _ZERO = "zero_optimization"
@@ -118,6 +123,9 @@ class DeepSpeedPlugin:
         return self.get_value(key) not in (None, AUTO)
 
     def _check(self) -> None:
+        for key, what in (("sequence_parallel_size", NO_ULYSSES), ("tensor_parallel.autotp_size", _NO_AUTOTP)):
+            if self.get_value(key) not in (None, 0, 1):
+                raise ValueError(f"{self.hf_ds_config.source} says {key}: {self.get_value(key)}: {what}")
         if self.zero_stage not in STAGES:
             raise ValueError(f"zero_stage={self.zero_stage!r}: allowed are 0, 1, 2 and 3")
         for what, least in (("optimizer", 1), ("param", 3)):

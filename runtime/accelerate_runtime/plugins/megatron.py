@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .megatron_options import asks_for_nothing, of_environment
 from .parallelism import ParallelismConfig, TorchTensorParallelConfig
 from .pipeline import TorchPipelineParallelConfig
 
@@ -11,7 +12,8 @@ from .pipeline import TorchPipelineParallelConfig
 class MegatronLMPlugin:
     """What Accelerate's plugin of that name asks for, as far as torch itself does it (the `native` engine).
 
-    The processes that are left over hold copies of the model.
+    The processes that are left over hold copies of the model. What is None is as the launcher says
+    (`--use_megatron_lm`; MEGATRON_LM_ and the name in capitals), else it has its default.
 
     Args:
         tp_degree: processes that layers are split over.
@@ -38,6 +40,20 @@ class MegatronLMPlugin:
         recompute_activations: bool | None = None,
         **others: Any,
     ) -> None:
+        said = of_environment()
+        engine = others.pop("engine", None) or said.pop("engine", "native")
+        if engine != "native":
+            raise NotImplementedError(f"MegatronLMPlugin(engine={engine!r}): allowed is 'native'")
+        own = {
+            "tp_degree": tp_degree,
+            "pp_degree": pp_degree,
+            "num_micro_batches": num_micro_batches,
+            "gradient_clipping": gradient_clipping,
+            "sequence_parallelism": sequence_parallelism,
+            "recompute_activations": recompute_activations,
+        }
+        asked = said | {name: value for name, value in (own | others).items() if value is not None}
+        others = {name: v for name, v in asked.items() if name not in own and not asks_for_nothing(name, v)}
         if others:
             raise NotImplementedError(
                 f"MegatronLMPlugin({', '.join(f'{name}=...' for name in sorted(others))}): options of Megatron-LM's "
@@ -45,20 +61,23 @@ class MegatronLMPlugin:
                 "tp_degree, pp_degree, num_micro_batches, gradient_clipping, sequence_parallelism and "
                 "recompute_activations."
             )
-        self.tp_degree, self.pp_degree = tp_degree or 1, pp_degree or 1
-        self.num_micro_batches = num_micro_batches
-        self.gradient_clipping = 1.0 if gradient_clipping is None else float(gradient_clipping)
-        self.sequence_parallelism, self.recompute_activations = bool(sequence_parallelism), bool(recompute_activations)
+        self.tp_degree: int = asked.get("tp_degree") or 1
+        self.pp_degree: int = asked.get("pp_degree") or 1
+        self.num_micro_batches: int | None = asked.get("num_micro_batches")
+        self.gradient_clipping = float(asked.get("gradient_clipping", 1.0))
+        self.sequence_parallelism = bool(asked.get("sequence_parallelism"))
+        self.recompute_activations = bool(asked.get("recompute_activations"))
         for name, needs in (
             ("num_micro_batches", "pp_degree"),
             ("recompute_activations", "pp_degree"),
             ("sequence_parallelism", "tp_degree"),
         ):
             value = getattr(self, name)
-            if value not in (None, False, 1) and getattr(self, needs) == 1:
+            nothing = value is None or value is False or (name == "num_micro_batches" and value == 1)
+            if not nothing and getattr(self, needs) == 1:
                 raise ValueError(f"MegatronLMPlugin({name}={value}) needs {needs} > 1 here: leave it out")
         if self.gradient_clipping < 0:
-            raise ValueError(f"gradient_clipping={gradient_clipping!r}: must be 0 or more")
+            raise ValueError(f"gradient_clipping={self.gradient_clipping!r}: must be 0 or more")
 
     def parallelism(self, num_processes: int) -> ParallelismConfig:
         """The same as sizes of a device mesh.

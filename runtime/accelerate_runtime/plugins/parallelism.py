@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 _PREFIX = "PARALLELISM_CONFIG_"
 _ORDER = ("pp", "dp_replicate", "dp_shard", "cp", "sp", "tp")  # of the mesh: outermost first
 _COMM_STRATEGIES = ("allgather", "alltoall")
+NO_ULYSSES = (
+    "sequence parallelism by DeepSpeed (Ulysses, ALST) is not supported in this version of accelerate_runtime. To "
+    "split sequences, use context parallelism: ParallelismConfig(cp_size=...), without DeepSpeed, in models whose "
+    "attention is torch's scaled_dot_product_attention with is_causal=True, inside of `with "
+    "accelerator.maybe_context_parallel(...)`; or tensor parallelism with "
+    "TorchTensorParallelConfig(sequence_parallel=True)."
+)
+"""Said wherever it is asked for."""
 _NO_SP_ATTENTION = ("eager", "flex_attention")
 
 
@@ -93,7 +101,8 @@ class TorchContextParallelConfig:
 
 @dataclass
 class DeepSpeedSequenceParallelConfig:
-    """How sequence parallelism (DeepSpeed-Ulysses) is done. None reads PARALLELISM_CONFIG_SP_… of the same name.
+    """How sequence parallelism (DeepSpeed-Ulysses) is done, which an Accelerator of this version refuses. None reads
+    PARALLELISM_CONFIG_SP_… of the same name.
 
     Args:
         sp_seq_length: the length of all sequences; needed where it does not vary.
@@ -134,7 +143,8 @@ class ParallelismConfig:
     Args:
         dp_replicate_size: copies of the model (data parallelism).
         dp_shard_size: processes that a copy's parameters are sharded over (FSDP).
-        tp_size, cp_size, sp_size: processes for tensor, context and sequence parallelism.
+        tp_size, cp_size, sp_size: processes for tensor, context and sequence parallelism; an Accelerator of this
+            version takes no sp_size over 1.
         cp_backend, sp_backend: "torch" and "deepspeed", the only ones.
         pp_size: stages of a pipeline. It is ours; Accelerate does not have it.
         tp_handler, cp_handler, sp_handler, pp_handler: how each is done; made from the environment where its size is

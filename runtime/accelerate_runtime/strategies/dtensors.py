@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from .. import waiting
+from .. import pieces, waiting
 from ..precision.scaling import parameters_of
 
 
@@ -89,13 +89,18 @@ def gathered_state(model: nn.Module, keep: bool) -> dict[str, Any]:
 
 def speaks_whole_state(optimizer: torch.optim.Optimizer, keep: bool) -> None:
     """Have `optimizer.state_dict()`, which all processes must call, give whole tensors on the CPU, and
-    `optimizer.load_state_dict` take them (every process has them).
+    `optimizer.load_state_dict` take them (every process has them). torch.distributed.checkpoint gets shards.
 
     Args:
         keep: give the parameters' entries; else only take part, and give the groups alone.
     """
 
     def gather(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        if pieces.wanted_in_shards():
+            return state
+        return waiting.for_whole("optimizer.state_dict()", whole_of, state)
+
+    def whole_of(state: dict[str, Any]) -> dict[str, Any]:
         entries: dict[Any, Any] = {}
         for number, entry in state["state"].items():
             gathered = {name: value for name, value in entry.items() if not isinstance(value, DTensor)}

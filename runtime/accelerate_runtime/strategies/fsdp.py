@@ -29,7 +29,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 from torch.distributed.tensor import DTensor
 
-from .. import waiting
+from .. import pieces, waiting
 from ..devices import has_its_own_memory
 from ..environment import get_int_from_env
 from ..meshes import hold, make_mesh, part_of_mesh
@@ -61,6 +61,7 @@ class FullyShardedDataParallel(Strategy):
         self.mesh = self._build_mesh()
         self._sharded = Sharded()
         self._exchanging = True
+        pieces.keep_spread_tensors_out_of_files()
         dtensors.read_whole_numbers()
         if self.place.device.type == "cpu":
             dtensors.draw_as_one_process()
@@ -133,6 +134,7 @@ class FullyShardedDataParallel(Strategy):
         """Remember which parameters have replaced those of `before`."""
         self._sharded.note(before, dict(model.named_parameters(remove_duplicate=False)))
         dtensors.takes_whole_weights(model)
+        pieces.keep_out_of_files(model)
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
         """Have `optimizer` train the shards of the parameters that it was made with, and keep its state's shards.
@@ -218,7 +220,7 @@ class FullyShardedDataParallel(Strategy):
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """The whole state dict, on the CPU of the main process; elsewhere an empty one."""
-        return waiting.together("get_state_dict", dtensors.gathered_state, model, keep=self.place.is_main_process)
+        return waiting.for_whole("get_state_dict", dtensors.gathered_state, model, keep=self.place.is_main_process)
 
     # What fully_shard does not do
 

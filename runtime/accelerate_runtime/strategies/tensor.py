@@ -138,11 +138,15 @@ class TensorParallel(FullyShardedDataParallel):
             self._checked.add(optimizer)
             optimizer.register_step_pre_hook(lambda *_: _sum_up(parameters_of(optimizer)))
 
-            def check(*_: Any) -> None:
-                handle.remove()
-                self._check_gradients(optimizer)
+            unchecked = True
 
-            handle = optimizer.register_step_pre_hook(check)
+            def check(*_: Any) -> None:  # it stays: torch does not let hooks go while it calls them
+                nonlocal unchecked
+                if unchecked:
+                    unchecked = False
+                    self._check_gradients(optimizer)
+
+            optimizer.register_step_pre_hook(check)
 
     # Training
 

@@ -23,16 +23,27 @@ STRATEGIES = {
         *("ddp", "fsdp", "fsdp-grad-op", "fsdp-full-state", "fsdp-offload"),
         *("tp", "tp-sp", "tp-loss", "pp", "pp-1f1b", *ZERO),
     ],
-    4: ["fsdp", "fsdp-hybrid", "tp-fsdp", "tp-ddp", "pp-dp", "zero2", "zero3"],
+    4: ["ddp", "fsdp", "fsdp-hybrid", "tp-fsdp", "tp-ddp", "pp-dp", "zero2", "zero3"],
 }
 """Which engines are tried on how many processes."""
+SPLIT = {2: ["cp", "cp-alltoall", "ddp"], 4: ["cp-fsdp"]}
+"""The same for texts whose loss is of each word, so that sequences can be split."""
+ELSEWHERE = {
+    "transformer/cp": "pools over whole sequences, of which each process has a part; see writer/cp",
+    "cnn/cp": "its samples are no sequences",
+    "transformer/xla": "torch_xla has a torch of its own, and one process drives all devices: make test-xla",
+    "transformer/megatron-core": "trains models made of Megatron's own layers, not any module",
+}
+"""Cells that are empty, and why."""
 
-MODELS, MODES, STEPS = ("transformer", "cnn"), ("no", "bf16"), ("1", "4")
+MODELS, MODES, STEPS = ("transformer", "cnn", "writer"), ("no", "bf16"), ("1", "4")
 ALONE = [f"{model}/single/{mode}/{steps}" for model, mode, steps in product(MODELS, MODES, STEPS)]
 SPREAD = {
     count: [f"transformer/{engine}/{mode}/{steps}" for engine, mode, steps in product(engines, MODES, STEPS)]
     for count, engines in STRATEGIES.items()
 }
+for count, engines in SPLIT.items():
+    SPREAD[count] += [f"writer/{engine}/{mode}/{steps}" for engine, mode, steps in product(engines, MODES, STEPS)]
 SPREAD[2] += [f"cnn/{engine}/no/{steps}" for engine, steps in product(("ddp", "fsdp", "pp", "zero2", "zero3"), STEPS)]
 GOES_ON = {  # cells that go on from the state of another engine, or of another number of processes
     1: [f"transformer/single/no/1+transformer/{engine}/no/1" for engine in STRATEGIES[2]],
@@ -44,8 +55,11 @@ GOES_ON = {  # cells that go on from the state of another engine, or of another 
         "transformer/tp-ddp/no/1+transformer/ddp/no/1",
         "transformer/zero3/no/1+transformer/zero2/no/1",
         "transformer/pp-dp/no/1+transformer/pp/no/1",
+        "writer/cp-fsdp/no/1+writer/cp/no/1",
     ],
 }
+GOES_ON[1].append("writer/single/no/1+writer/cp/no/1")
+GOES_ON[2].append("writer/cp/no/4+writer/single/no/4")
 
 
 @dataclass
@@ -101,15 +115,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         launch(folder, ALONE, 1)
-        rows = [("cell", "processes", "losses", "norms", "evaluation")]
+        show("cell", "processes", "losses", "norms", "evaluation")
         for cells in (SPREAD, GOES_ON):
             for processes in sorted(cells):
                 launch(folder, cells[processes], processes)
                 for cell in cells[processes]:
                     one = result(folder, cell, processes)
                     told = ("as on one" if one.evaluation else "other") if one.error is None else one.error[-80:]
-                    rows.append((cell, str(processes), f"{one.losses:.0e}", f"{one.norms:.0e}", told))
-                    print(" ".join(f"{text:{width}}" for text, width in zip(rows[-1], (70, 3, 8, 8, 0), strict=True)))
+                    show(cell, str(processes), f"{one.losses:.0e}", f"{one.norms:.0e}", told)
+        for cell, why in ELSEWHERE.items():
+            show(cell, "-", "-", "-", f"empty: {why}")
+
+
+def show(*columns: str) -> None:
+    print(" ".join(f"{text:{width}}" for text, width in zip(columns, (70, 9, 8, 8, 0), strict=True)))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The training that every engine must do alike: a transformer or a CNN, with a schedule, clipping, accumulation,
-evaluation, and a state in the middle of an epoch.
+"""The training that every engine must do alike: a transformer, a CNN or a writer of texts, with a schedule, clipping,
+accumulation, evaluation, and a state in the middle of an epoch.
 
     python training.py FOLDER CELL...           on one process
     accelerate-runtime launch ... training.py FOLDER CELL...
@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from accelerate_runtime import Accelerator, FullyShardedDataParallelPlugin, ParallelismConfig
 from accelerate_runtime.utils import (
     DeepSpeedPlugin,
+    TorchContextParallelConfig,
     TorchPipelineParallelConfig,
     TorchTensorParallelConfig,
     set_seed,
@@ -75,6 +76,20 @@ class Transformer(nn.Module):
         return logits if labels is None else functional.cross_entropy(logits, labels)
 
 
+class Writer(Transformer):
+    """Guesses each next word; where sequences are split, a process has the words at `places`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(32, 16)
+
+    def forward(self, words: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(words) + self.places(places)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
 class CNN(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +107,19 @@ def dataset(model: str) -> TensorDataset:
     labels = torch.randint(0, CLASSES, (SAMPLES,), generator=drawn)
     if model == "cnn":
         return TensorDataset(torch.randn(SAMPLES, 1, 8, 8, generator=drawn) + labels.view(-1, 1, 1, 1), labels)
+    if model == "writer":
+        texts = (torch.randint(0, 3, (SAMPLES, 9), generator=drawn).cumsum(1) + labels.view(-1, 1)) % 16
+        return TensorDataset(texts[:, :-1], texts[:, 1:], torch.arange(8).expand(SAMPLES, 8))
     return TensorDataset((torch.randint(0, 11, (SAMPLES, 8), generator=drawn) + labels.view(-1, 1)) % 16, labels)
+
+
+MODELS: dict[str, type[nn.Module]] = {"transformer": Transformer, "cnn": CNN, "writer": Writer}
+
+
+def sequences(batch: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[int]]:
+    """What of a batch has a dimension of sequences beside that of samples, and which that is."""
+    found = [tensor for tensor in batch if batch[1].ndim == 2]
+    return found, [1] * len(found)
 
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -120,6 +147,9 @@ ENGINES: dict[str, dict[str, Any]] = {
     "zero3-offload": {
         "deepspeed_plugin": {"zero_stage": 3, "offload_optimizer_device": "cpu", "offload_param_device": "cpu"}
     },
+    "cp": {"parallelism_config": {"cp_size": 2}},
+    "cp-alltoall": {"parallelism_config": {"cp_size": 2, "cp_handler": {"cp_comm_strategy": "alltoall"}}},
+    "cp-fsdp": {"parallelism_config": {"cp_size": 2, "dp_shard_size": 2}},
     "pp": {"parallelism_config": {"pp_size": 2}},
     "pp-1f1b": {"parallelism_config": {"pp_size": 2, "pp_handler": {"schedule": "1f1b"}}},
     "pp-dp": {"parallelism_config": {"pp_size": 2, "dp_replicate_size": 2}},
@@ -131,6 +161,7 @@ _CLASSES: dict[str, Any] = {
     "parallelism_config": ParallelismConfig,
     "pp_handler": TorchPipelineParallelConfig,
     "tp_handler": TorchTensorParallelConfig,
+    "cp_handler": TorchContextParallelConfig,
     "deepspeed_plugin": DeepSpeedPlugin,
 }
 
@@ -148,7 +179,7 @@ def train(cell: str, folder: Path) -> dict[str, Any]:
         cpu=True, mixed_precision=precision, gradient_accumulation_steps=int(steps), **made(ENGINES[engine])
     )
     set_seed(5)
-    model: Any = Transformer() if kind == "transformer" else CNN()
+    model: Any = MODELS[kind]()
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.01)
     data = dataset(kind)
     share = GLOBAL_BATCH // int(steps) // accelerator.state.strategy.data_place.num_processes
@@ -163,9 +194,13 @@ def train(cell: str, folder: Path) -> dict[str, Any]:
         accelerator.load_state(folder / state.replace("/", "-"))
     for epoch in range(2):
         window: list[float] = []
-        for x, y in loader:
-            with accelerator.accumulate(model):
-                loss = model(x, y) if engine == "pp-1f1b" else functional.cross_entropy(model(x), y)
+        for batch in loader:
+            with accelerator.accumulate(model), accelerator.maybe_context_parallel(*sequences(batch)):
+                x, y, *more = batch
+                if engine == "pp-1f1b":
+                    loss = model(x, y)
+                else:
+                    loss = functional.cross_entropy(model(x, *more).flatten(0, -2), y.flatten())
                 accelerator.backward(loss)
                 norm = accelerator.clip_grad_norm_(model.parameters(), 0.5)
                 optimizer.step()
@@ -183,9 +218,14 @@ def train(cell: str, folder: Path) -> dict[str, Any]:
         model.eval()
         count = 0
         with torch.no_grad():
-            for x, y in held_out:
-                guessed, wanted = accelerator.gather_for_metrics((model(x).argmax(-1), y))
-                count += int((guessed == wanted).sum())
+            for batch in held_out:
+                with accelerator.maybe_context_parallel(*sequences(batch)):
+                    x, y, *more = batch
+                    right_here = (model(x, *more).argmax(-1) == y).float()
+                    if more:  # of each word: a process may have some words of a text
+                        count += int(accelerator.reduce(right_here.sum(), "sum"))
+                    else:
+                        count += int(accelerator.gather_for_metrics(right_here).sum())
         model.train()
         right.append(count)
     found = {"losses": losses, "norms": norms, "right": right}

@@ -13,6 +13,7 @@ import pytest
 import torch
 from both import FOLDER, everyone, me
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.utils.data import DataLoader, TensorDataset
 
 from accelerate_runtime import (
@@ -463,6 +464,13 @@ def check_weights_for_the_script_are_whole() -> None:
                 inner.state_dict()
             with pytest.raises(RuntimeError, match=r"load_state_dict\(\) was called on a model of which ZeRO-3"):
                 inner.load_state_dict(plain.state_dict())
+            for data in (inner, training.model, dict(inner.named_parameters())):
+                with pytest.raises(ValueError, match=r"torch\.save\(\) was given .*accelerator\.get_state_dict"):
+                    torch.save(data, FOLDER / "parts.pt")
+                with pytest.raises(ValueError, match=r"save\(\) was given .*accelerator\.get_state_dict"):
+                    accelerator.save(data, FOLDER / "parts.pt")
+            with pytest.raises(RuntimeError, match=r"parts of ZeRO: use accelerator\.save_state"):
+                get_optimizer_state_dict(training.model, training.optimizer)
             assert training.model.engine.module_state_dict()
         else:
             assert torch.equal(inner.state_dict()["scale"], plain.state_dict()["scale"])

@@ -24,6 +24,7 @@ from accelerate_runtime.utils import (
     DataLoaderConfiguration,
     TorchTensorParallelConfig,
     TorchTensorParallelPlugin,
+    patch_environment,
     set_seed,
 )
 
@@ -458,5 +459,24 @@ def check_a_plugin_of_old_asks_for_tensor_parallelism() -> None:
         accelerator = Accelerator(torch_tp_plugin=TorchTensorParallelPlugin(tp_size=2))
     try:
         expect_as_alone(trained(accelerator))
+    finally:
+        division.forget()
+
+
+def check_a_launcher_asks_for_megatron_lms_plugin_which_splits_and_clips() -> None:
+    said = {"ACCELERATE_USE_MEGATRON_LM": "true", "MEGATRON_LM_TP_DEGREE": 2, "MEGATRON_LM_GRADIENT_CLIPPING": 0.5}
+    with patch_environment(**said):
+        accelerator = Accelerator()
+    try:
+        model: Any = decoder()
+        model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=0.01))
+        losses = []
+        for texts in BATCHES:
+            losses.append(loss_of(model, texts))
+            accelerator.backward(losses[-1])
+            optimizer.step()
+            optimizer.zero_grad()
+        assert [loss.item() for loss in losses] == pytest.approx(alone()[0], rel=1e-5)
+        assert isinstance(model.layers[0].mlp.down_proj.weight, DTensor)
     finally:
         division.forget()

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from ... import pieces
+
 if TYPE_CHECKING:
     from .engine import EngineModel
 
@@ -34,6 +36,9 @@ def guard(model: EngineModel) -> None:
                 "accelerator.get_state_dict(model), called on every process"
             )
 
+    pieces.keep_out_of_files(model.module)
+    for parameter in model.module.parameters():
+        pieces.keep_out_of_files(parameter)
     for part in parts:
         part.register_state_dict_post_hook(refuse)
         part.register_load_state_dict_pre_hook(_refuse_loading)

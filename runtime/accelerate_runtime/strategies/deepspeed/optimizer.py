@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ... import pieces, waiting
 from ...accumulation import GradientState
 from ...optimizer import AcceleratedOptimizer
 from ...scheduler import AcceleratedScheduler
@@ -83,8 +84,12 @@ class EngineOptimizer(AcceleratedOptimizer):
     def state_dict(self) -> dict[str, Any]:
         """The whole state, as torch's optimizer has it on one process; elsewhere than on the main one, without tensors.
         Call it on every process."""
-        state: dict[str, Any] = self.whole.state_dict()
-        return state
+        if pieces.wanted_in_shards():
+            raise RuntimeError(
+                "torch.distributed.checkpoint does not know the parts of ZeRO: use accelerator.save_state(), or "
+                "accelerator.get_state_dict(model) and optimizer.state_dict() on every process."
+            )
+        return waiting.for_whole("optimizer.state_dict()", self.whole.state_dict)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load such a state, of which every process takes its part."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ... import topology
+from ... import topology, waiting
 from ...accumulation import GradientState
 from ...checkpointing.layout import CheckpointError
 from ...optimizer import AcceleratedOptimizer
@@ -320,7 +320,7 @@ class DeepSpeed(Strategy):
         made = self._made(model)
         if made is None or not made.engine.zero_optimization_partition_weights():
             return model.state_dict()
-        return gathered_weights(made, self.place.is_main_process)
+        return waiting.for_whole("get_state_dict", gathered_weights, made, self.place.is_main_process)
 
     def saved_weights(self, model: nn.Module) -> dict[str, Any]:
         """The numbers that the optimizer works on."""

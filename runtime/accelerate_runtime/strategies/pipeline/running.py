@@ -62,6 +62,8 @@ class PipelinedForward:
         self._entries: dict[Any, list[Entry]] = {}
         self.forwards = 0
         """How many there were: each draws other random numbers."""
+        self.tells_all = True
+        """Whether all processes get the output, and not the last alone."""
         self.__wrapped__ = model.forward  # what inspect.signature() shows
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,7 +138,9 @@ class PipelinedForward:
         return torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
     def _told(self, run: _Run) -> Any:
-        """The output that the last stage has, on all processes of the pipeline."""
+        """The output that the last stage has, on all processes of the pipeline or (not `tells_all`) on the last."""
+        if not self.tells_all:
+            return batches.join(run.outputs, run.micro_batches) if self._rank == self._ranks - 1 else None
         last = self._messages.ranks[-1]
         header: list[Any] = [None]
         output: Any = None

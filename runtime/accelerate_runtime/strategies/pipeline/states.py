@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ... import waiting
+from ... import pieces, waiting
 from ...precision.scaling import parameters_of
 from ..sharding import Replaced
 from .shares import Share
@@ -33,6 +33,9 @@ def guard(model: nn.Module, share: Share) -> None:
             if prefix + name not in own:
                 state.pop(prefix + name, None)
 
+    pieces.keep_out_of_files(model)
+    for parameter in model.parameters():
+        pieces.keep_out_of_files(parameter)
     model.register_state_dict_pre_hook(refuse)  # type: ignore[no-untyped-call]
     model.register_load_state_dict_pre_hook(pick)  # type: ignore[no-untyped-call]
 
@@ -68,11 +71,7 @@ def whole_state(model: nn.Module, share: Share) -> dict[str, Any]:
 def _gathered(mine: Any, share: Share) -> list[Any] | None:
     """What each process of the pipeline has, on the main process."""
     parts: list[Any] | None = [None] * share.ranks if share.rank == 0 else None
-    try:
-        dist.gather_object(mine, parts, group=share.pipeline, group_dst=0)
-    except RuntimeError as error:
-        waiting.explain("get_state_dict", error)
-        raise
+    dist.gather_object(mine, parts, group=share.pipeline, group_dst=0)
     return parts
 
 
@@ -154,6 +153,14 @@ class WholeState:
         return groups
 
     def _gather(self, _: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        if pieces.wanted_in_shards():
+            raise RuntimeError(
+                "torch.distributed.checkpoint does not know the stages of a pipeline: use accelerator.save_state(), or "
+                "accelerator.get_state_dict(model) and optimizer.state_dict() on every process."
+            )
+        return waiting.for_whole("optimizer.state_dict()", self._whole_of, state)
+
+    def _whole_of(self, state: dict[str, Any]) -> dict[str, Any]:
         local = [number for group in state["param_groups"] for number in group["params"]]
         renumbered = dict(zip(local, [number for group in self._own for number in group], strict=True))
         groups = [

@@ -88,6 +88,15 @@ class PipelineParallel(Strategy):
         """
         if evaluation or not any(parameter.requires_grad for parameter in model.parameters()):
             return model.to(self.place.device)
+        self.cut(model)
+        return model
+
+    def cut(self, model: nn.Module) -> None:
+        """Leave `model` this process's stages, in place, and have its forward run the pipeline.
+
+        Raises:
+            ValueError: as `wrap`.
+        """
         if is_compiled_module(model) or any(part._compiled_call_impl is not None for part in model.modules()):
             raise NotImplementedError(
                 "pipeline parallelism does not go together with torch.compile: leave dynamo_backend, dynamo_plugin "
@@ -127,7 +136,6 @@ class PipelineParallel(Strategy):
         states.guard(model, share)
         check_first_inputs(model, self.division)
         self._shares[model], self._gradients[model] = share, gradients
-        return model
 
     def _join_tied(self, share: Share, tied: dict[str, list[int]]) -> None:
         """Make the groups of the processes that share a parameter; all processes call it."""
@@ -247,7 +255,7 @@ class PipelineParallel(Strategy):
         share = self._shares.get(model)
         if share is None:
             return model.state_dict()
-        return waiting.together("get_state_dict", states.whole_state, model, share)
+        return waiting.for_whole("get_state_dict", states.whole_state, model, share)
 
     def reading(self, model: nn.Module) -> AbstractContextManager[None]:
         """A context in which `model.state_dict()` gives this process's part."""
