@@ -89,6 +89,7 @@ class PipelineParallel(Strategy):
         if evaluation or not any(parameter.requires_grad for parameter in model.parameters()):
             return model.to(self.place.device)
         self.cut(model)
+        check_first_inputs(model, self.division)
         return model
 
     def cut(self, model: nn.Module) -> None:
@@ -134,7 +135,6 @@ class PipelineParallel(Strategy):
         schedule = Schedule(handler.schedule, number, stages, sums, handler.loss_fn)
         model.forward = PipelinedForward(model, running, schedule, share, gradients, self._sharing_buffers(model))
         states.guard(model, share)
-        check_first_inputs(model, self.division)
         self._shares[model], self._gradients[model] = share, gradients
 
     def _join_tied(self, share: Share, tied: dict[str, list[int]]) -> None:
