@@ -64,3 +64,31 @@ optimizer.step()
     (finding,) = migrated({"factory.py": factory, "train.py": train})["train.py"].findings
     assert "in line 5 of factory.py: the model made here goes by several names: `net` and `other`" in finding.message
     assert finding.line == 1
+
+
+def test_a_script_in_the_checkout_of_a_library_uses_the_library() -> None:
+    """Horovod's own code beside its examples is none of theirs."""
+    library = b"""\
+class DistributedOptimizer:
+    def step(self):
+        for p in self.parameters:
+            p.grad = p.data.new(p.size()).zero_()
+"""
+    example = b"""\
+import horovod.torch as hvd
+import torch
+from torch import nn
+
+hvd.init()
+torch.cuda.set_device(hvd.local_rank())
+net = nn.Linear(8, 3).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
+hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+nn.functional.cross_entropy(net(torch.randn(4, 8).cuda()), torch.ones(4).long().cuda()).backward()
+optimizer.step()
+"""
+    results = migrated({"horovod/torch/__init__.py": library, "train.py": example})
+    assert results["train.py"].status is Status.MIGRATED, results["train.py"].findings
+    assert "hvd" not in results["train.py"].text_after()
+    assert results["horovod/torch/__init__.py"].status is Status.UNCHANGED

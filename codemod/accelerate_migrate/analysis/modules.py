@@ -328,6 +328,9 @@ class Program:
         return None
 
 
+_LIBRARIES = frozenset({"torch", "torchvision", "horovod", "apex", "deepspeed", "accelerate"})
+"""What these names mean is known by heart, in a checkout of the library too, whose own code is no training program."""
+
 _SEARCH_PATH = re.compile(rb"""sys\.path\.(?:append|insert)\(\s*(?:\d+\s*,\s*)?['"]([\w./-]+)['"]\s*\)""")
 
 
@@ -341,6 +344,8 @@ def import_paths(folder: str, dotted: str, level: int = 0, further: Iterable[str
 
     ``further`` are folders that the file puts on the path.
     """
+    if not level and dotted.partition(".")[0] in _LIBRARIES:
+        return
     base = folder
     for _ in range(max(level - 1, 0)):
         base = os.path.dirname(base)
