@@ -114,7 +114,29 @@ class Parallel(ParallelFacts):
         if not self.training.module.is_active(function):
             return any(self._sets_up_elsewhere(node) for node in ast.walk(function))
         rest = [s for s in statements if not self.goes(s)]
-        return len(rest) < len(statements) and all(map(is_idle, rest))
+        return len(rest) < len(statements) and all(is_idle(s) for s in self._without_unread(function, rest))
+
+    def _without_unread(self, function: ast.FunctionDef, rest: list[ast.stmt]) -> list[ast.stmt]:
+        """The rest of a function's statements without local values that only those before read: ``backend = …``."""
+        named = {name for s in ast.walk(function) if isinstance(s, (ast.Global, ast.Nonlocal)) for name in s.names}
+        for statement in rest:
+            made = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+            if made is None or not isinstance(target, ast.Name) or target.id in named or not self._only_asks(made):
+                continue
+            others = [s for s in rest if s is not statement]
+            if not any(isinstance(n, ast.Name) and n.id == target.id for s in others for n in ast.walk(s)):
+                return self._without_unread(function, others)
+        return rest
+
+    def _only_asks(self, made: ast.expr) -> bool:
+        """Whether a value is what a library says of devices and backends, or pure."""
+        known = table.DESCRIBING | {"torch.device"}
+        return all(
+            self._is_pure_call(n) or bool(self.training.library_names(n.func) & known)
+            for n in ast.walk(made)
+            if isinstance(n, ast.Call)
+        )
 
     def _sets_up_elsewhere(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):

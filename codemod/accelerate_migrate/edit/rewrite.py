@@ -89,7 +89,7 @@ class Rewriter:
             holes = self.holes(edit)
         finally:
             self._open.discard(id(node))
-        if id(node) in self.plan.calls:
+        if id(node) in self.plan.calls and not any(hole is node for hole in edit.holes):
             raise EditConflict(f"{describe(edit)} and {describe(self.plan.calls[id(node)][0])} change one call")
         self.plan.use(edit)
         new = templates.expression(edit.template, holes, bracketed=self._is_bracketed(node))

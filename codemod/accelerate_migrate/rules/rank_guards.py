@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import ast
+import sys
 
 from accelerate_migrate.analysis.atoms import Role, Share
 from accelerate_migrate.analysis.evaluation import Gather
 from accelerate_migrate.edits import Unwrap, Wrap
 from accelerate_migrate.rules.base import Context, Rule, short
 from accelerate_migrate.rules.calls import library_names
+from accelerate_migrate.rules.once import writes_to_memory
 from accelerate_migrate.rules.parallel_edits import asked
+
+_KEPT_ELSEWHERE = frozenset(
+    {"torch", "torchvision", "numpy", "tqdm", "wandb", "tensorboardX", "matplotlib"}
+    | (sys.stdlib_module_names - {"subprocess", "smtplib", "ftplib"})
+)
+"""Libraries whose calls do nothing outside of a process, or have a rule that keeps them to one."""
 
 
 def apply(context: Context) -> None:
@@ -57,6 +65,8 @@ def _guard(context: Context, node: ast.If, test: ast.expr) -> None:
         return
     header = f"if {asked(context.accelerator(node), Share.MAIN)}:"
     _guard_rest(context, node.body, header)
+    for statement in collective:
+        _guard_sending(context, statement, set())
     _review_decisions(context, node)
     if test is node.test:
         context.edit(Unwrap(node))
@@ -81,6 +91,46 @@ def _guard_rest(context: Context, block: list[ast.stmt], header: str) -> None:
         elif not _is_needed(context, statement) and not context.is_gone(statement):
             context.edit(Wrap((statement,), header))
             context.guards.add(statement)
+
+
+def _guard_sending(context: Context, statement: ast.stmt, seen: set[ast.AST]) -> None:
+    """Leave to the main process what an opened guard, or a function called there, sends out of the program.
+
+    Only the first process came there; files and logs have rules of their own. ``seen`` are the functions looked at.
+    """
+    if context.is_gone(statement) or statement in context.guards:
+        return
+    if isinstance(statement, ast.Expr) and not _is_collective(context, statement) and _sends(context, statement):
+        if context.has_accelerator(statement):
+            context.guard(statement)
+            context.migrated(statement, f"{short(statement.value)}: the main process does that still")
+        else:
+            context.review(statement, f"{short(statement.value)} ran on the first process only; now every one does")
+        return
+    inside = [part for part in ast.iter_child_nodes(statement) if isinstance(part, (ast.stmt, ast.ExceptHandler))]
+    if not inside:
+        calls = context.plan.training.store.calls
+        called = [calls.get(node, set()) for node in ast.walk(statement) if isinstance(node, ast.Call)]
+        for function in set().union(*called) - seen:
+            seen.add(function)
+            inside += getattr(function, "body", [])
+    for part in inside:
+        for inner in part.body if isinstance(part, ast.ExceptHandler) else [part]:
+            if isinstance(inner, ast.stmt):
+                _guard_sending(context, inner, seen)
+
+
+def _sends(context: Context, statement: ast.stmt) -> bool:
+    """Whether a statement calls a library for its effect alone, at once or in the program's functions."""
+    for node in context.plan.training.reached([statement]):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            root: ast.expr = node.value
+            while isinstance(root, (ast.Call, ast.Attribute)):
+                root = root.func if isinstance(root, ast.Call) else root.value
+            found = {name.partition(".")[0] for name in library_names(context.plan, root)}
+            if found - _KEPT_ELSEWHERE:
+                return True
+    return False
 
 
 def _review_decisions(context: Context, node: ast.If) -> None:
@@ -120,7 +170,9 @@ def _is_collective(context: Context, statement: ast.stmt) -> bool:
             return True
         if not isinstance(node, ast.Call):
             continue
-        if node in plan.training.backwards or "torch.save" in library_names(plan, node.func):
+        if node in plan.training.backwards:
+            return True
+        if "torch.save" in library_names(plan, node.func) and not writes_to_memory(context, node):
             return True
         if isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
             sites = plan.value(node.func.value).sites(Role.MODEL)

@@ -173,3 +173,71 @@ def test_what_the_wrapper_wraps_is_no_second_model() -> None:
         +accelerator.save(accelerator.get_state_dict(bare), "net.pt")
         """,
     )
+
+
+def test_a_trainer_that_makes_its_loader_in_a_method_beside_a_helper_that_sets_up() -> None:
+    """What the helper only kept for the process group goes with it; the loader is prepared where it is made."""
+    check_migrated(
+        """
+        -import os
+        -
+         import torch
+         import torch.nn.functional as F
+        -from torch import distributed as dist
+        +from accelerate_runtime import Accelerator
+         from torch import nn
+        -from torch.nn.parallel import DistributedDataParallel as DDP
+         from torch.utils.data import DataLoader, TensorDataset
+        -from torch.utils.data.distributed import DistributedSampler
+
+
+        -def set_up():
+        -    rank = int(os.environ["LOCAL_RANK"])
+        -    device: torch.device = torch.device(f"{torch.accelerator.current_accelerator()}:{rank}")
+        -    backend = dist.get_default_backend_for_device(device)
+        -    dist.init_process_group(backend=backend)
+        -    torch.accelerator.set_device_index(rank)
+        -
+        -
+         class Trainer:
+             def __init__(self, model, optimizer, train_set, test_set):
+        -        self.rank = int(os.environ["LOCAL_RANK"])
+        +        self.accelerator = Accelerator()
+        +        self.rank = self.accelerator.local_process_index
+                 self.train_loader = self._loader(train_set)
+                 self.test_loader = self._loader(test_set)
+                 self.optimizer = optimizer
+        -        self.model = DDP(model.to(self.rank), device_ids=[self.rank])
+        +        self.model = model
+        +        self.model, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
+
+             def _loader(self, data):
+        -        return DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        !    AM430 review: the order is the loader's own shuffle
+        +        return self.accelerator.prepare(DataLoader(data, batch_size=8, shuffle=True))
+
+             def run(self, loader, train):
+                 for x, y in loader:
+        -            x, y = x.to(self.rank), y.to(self.rank)
+                     loss = F.cross_entropy(self.model(x), y)
+                     if train:
+                         self.optimizer.zero_grad()
+        -                loss.backward()
+        +                self.accelerator.backward(loss)
+                         self.optimizer.step()
+
+
+         def main():
+        -    set_up()
+             data = TensorDataset(torch.randn(64, 8), torch.randint(3, (64,)))
+             model = nn.Linear(8, 3)
+             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+             trainer = Trainer(model, optimizer, data, data)
+             trainer.run(trainer.train_loader, train=True)
+             trainer.run(trainer.test_loader, train=False)
+        -    dist.destroy_process_group()
+
+
+         main()
+        """
+    )

@@ -50,3 +50,34 @@ def test_what_else_a_guard_asks_stays() -> None:
         +    accelerator.save(accelerator.get_state_dict(model), "net.pt")
         """,
     )
+
+
+def test_what_a_function_sends_out_stays_with_the_main_process() -> None:
+    """Behind an opened guard every process calls it."""
+    imports = STARTED.replace("     import torch\n", "     import io\n\n     import boto3\n     import torch\n", 1)
+    check_migrated(
+        imports,
+        MADE,
+        TRAINED,
+        """
+         def upload(weights):
+             held = io.BytesIO()
+             torch.save(weights, held)
+             boto3.client("s3").upload_fileobj(held, "bucket", "net.pt")
+
+
+         def save():
+        -    weights = model.module.state_dict()
+        -    upload(weights)
+        -    torch.save(weights, "net.pt")
+        +    weights = accelerator.get_state_dict(model)
+        +    if accelerator.is_main_process:
+        +        upload(weights)
+        +    accelerator.save(weights, "net.pt")
+
+
+        -if dist.get_rank() == 0:
+        -    save()
+        +save()
+        """,
+    )
