@@ -61,7 +61,9 @@ _mine = _Progress()
 
 def begin() -> None:
     """The process group is there: from now on note how this process ends, if it does."""
-    _mine.calls, _mine.noted, _mine.over = 0, 0.0, False
+    _mine.calls, _mine.over = 0, False
+    _note("calls", "its set-up")
+    _mine.noted = 0.0  # the first call is noted at once
     if not isinstance(sys.excepthook, _Hook):
         sys.excepthook = _Hook(sys.excepthook)
         atexit.register(end)

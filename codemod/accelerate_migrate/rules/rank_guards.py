@@ -198,7 +198,8 @@ RULE = Rule(
     "one process alone would wait for the others for ever. `accelerator.save` writes once by itself.",
     before="if dist.get_rank() == 0:\n    torch.save(model.module.state_dict(), args.out)",
     after="accelerator.save(accelerator.get_state_dict(model), args.out)",
-    safety="Exact on one process. What is not collective inside an opened guard stays with the main process.",
+    safety="Exact on one process. What is not collective inside an opened guard stays with the main process, and what "
+    "functions called there send out of the program (an upload) does too.",
     apply=apply,
     order=12,
     essential=True,
