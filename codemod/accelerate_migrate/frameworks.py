@@ -68,13 +68,18 @@ FRAMEWORKS = (
         re.compile(r"catalyst\.(?:.+\.)?\w*Runner"),
         "Catalyst's Runner runs the training, and spreads it by its own engines",
     ),
+    Framework(
+        "MXNet",
+        re.compile(r"mxnet\.(?:.+\.)?(?:record|Trainer)"),
+        "MXNet trains here, not PyTorch",
+    ),
 )
 ACCELERATE = Framework(
     "Accelerate",
     re.compile(r"accelerate\.(?:.+\.)?Accelerator"),
     "this script uses Accelerate already; nothing is left to migrate",
 )
-_MENTIONED = re.compile(rb"lightning|\bTrainer\b|trl|deepspeed|\bray\b|ignite|fastai|catalyst|accelerate\b")
+_MENTIONED = re.compile(rb"lightning|\bTrainer\b|trl|deepspeed|\bray\b|ignite|fastai|catalyst|mxnet|accelerate\b")
 
 
 def refusal(script: Script, options: Options) -> FileResult | None:

@@ -49,6 +49,11 @@ FRAMEWORKS = {
         "vision_learner(data, net).fine_tune(3)",
         "fastai's Learner",
     ),
+    "MXNet": (
+        "import mxnet as mx",
+        "with mx.autograd.record():\n    loss = net(x)\nloss.backward()",
+        "MXNet trains here, not PyTorch",
+    ),
     "Catalyst": ("import torch\nfrom catalyst import dl", "runner = dl.SupervisedRunner()", "Catalyst's Runner"),
     "Accelerate": (
         "import torch\nfrom accelerate import Accelerator",
